@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: MIT
+// The state of one user of the core: one Lua state, one thread of a C host. Two contexts share
+// nothing but what is process-wide (op registry, memory pools, plugins, the thread pool).
+#ifndef CNN_BASE_CONTEXT_H
+#define CNN_BASE_CONTEXT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/device.h"
+#include "base/dtype.h"
+#include "base/philox.h"
+#include "base/status.h"
+
+#define CNN_MESSAGE_MAX 2048
+
+struct cnn_context {
+  cnn_status code; // of the last failure
+  char message[CNN_MESSAGE_MAX];
+
+  bool grad_enabled;
+  bool inference; // results are marked: they may never enter a graph
+  bool anomaly;   // remember where nodes were made; check every gradient for NaN
+  bool replaying; // a checkpoint runs its forward again: running statistics stay as they are
+
+  uint8_t kind; // memory/buffer.h: what new tensors are counted as
+  cnn_dtype default_dtype;
+  cnn_device default_device;
+  cnn_rng rng;
+  uint64_t sequence; // numbers the nodes of the tape
+
+  const char *op; // the op that a message is about: the outermost one under way
+  void *host;     // the binding's own state
+  // Where the user's code stands ("train.lua:12"), written into `text` of `size`, or "" when
+  // unknown. May be NULL.
+  void (*where)(cnn_context *ctx, char *text, int size);
+  // Gives back a reference on a host function that a node or tensor held (see engine/node.h).
+  void (*release)(cnn_context *ctx, int64_t function);
+};
+
+#endif

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: MIT
+// Device names: "cpu", "meta", "cuda", "cuda:1".
+#ifndef CNN_BASE_DEVICE_H
+#define CNN_BASE_DEVICE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef enum cnn_device_type { CNN_CPU, CNN_META, CNN_CUDA, CNN_DEVICE_TYPES } cnn_device_type;
+
+typedef struct cnn_device {
+  uint8_t type;  // cnn_device_type
+  uint8_t index; // 0 for cpu and meta
+} cnn_device;
+
+static inline bool cnn_device_equal(cnn_device a, cnn_device b) {
+  return a.type == b.type && a.index == b.index;
+}
+
+// Packs a device into an integer argument and back.
+static inline int64_t cnn_device_code(cnn_device d) { return d.type * 256 + d.index; }
+static inline cnn_device cnn_device_decode(int64_t code) {
+  cnn_device d = {(uint8_t)(code / 256), (uint8_t)(code % 256)};
+  return d;
+}
+
+// Parses a name; false when it is none. Whether the device exists is another question.
+bool cnn_device_parse(const char *name, cnn_device *device);
+
+// "cpu", "meta", "cuda:0". Static storage.
+const char *cnn_device_name(cnn_device device);
+
+#endif

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: MIT
+// The caching allocator of every device.
+//
+// A pool hands out blocks of device memory. Freed blocks are kept and reused: asking the system
+// costs 10 to 70 times a reuse. The pool knows a device only through a small table (cnn_mapper), and
+// of its callers only an opaque tag, the kind, by which it keeps its statistics.
+//
+// Address space is reserved once, much more than is used, and grows in place: so free memory stays
+// one piece. Small blocks (up to CNN_POOL_SMALL bytes) live in granules of their own, so that they
+// never pin a large one. Free large blocks coalesce with free neighbours. Under a limit, free
+// granules anywhere are given back to make room for a request that fits no free block: a request
+// succeeds whenever enough whole granules are free.
+//
+// Every function may be called from any thread.
+#ifndef CNN_MEMORY_POOL_H
+#define CNN_MEMORY_POOL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+// What a pool asks of a device. `self` is the table's own pointer.
+typedef struct cnn_mapper {
+  const char *name;
+  size_t granule;   // bytes; commit and decommit work on multiples of it
+  size_t alignment; // of every block, a power of two, at least 64
+  bool host;        // the CPU may touch the memory (poisoning in sanitizer builds)
+  // Reserves address space (no memory yet); NULL when there is none.
+  void *(*reserve)(void *self, size_t bytes);
+  void (*release)(void *self, void *base, size_t bytes);
+  // Puts memory behind a range, or takes it away.
+  bool (*commit)(void *self, void *at, size_t bytes);
+  void (*decommit)(void *self, void *at, size_t bytes);
+  // The bytes that the device has in all and has free now, and the default limit.
+  void (*info)(void *self, size_t *total, size_t *available, size_t *limit);
+  void *self;
+} cnn_mapper;
+
+#define CNN_POOL_SMALL (256 * 1024)
+#define CNN_POOL_KINDS 8
+
+typedef struct cnn_pool cnn_pool;
+
+// A block in use. The fields are for reading; `user` belongs to the caller.
+typedef struct cnn_block {
+  void *data;
+  size_t size;      // bytes that the block takes
+  size_t requested; // bytes that were asked for
+  uint8_t kind;
+} cnn_block;
+
+typedef struct cnn_pool_counter {
+  int64_t current, peak, total; // total: ever added
+} cnn_pool_counter;
+
+typedef struct cnn_pool_stats {
+  cnn_pool_counter allocated; // bytes of blocks in use
+  cnn_pool_counter requested; // bytes that their users asked for
+  cnn_pool_counter reserved;  // bytes committed from the device
+  cnn_pool_counter blocks;    // blocks in use
+  cnn_pool_counter kinds[CNN_POOL_KINDS]; // allocated bytes by kind
+  int64_t limit;              // on reserved bytes
+  int64_t largest_free;       // bytes of the largest free block
+  int64_t maps, unmaps;       // calls to the device
+  int64_t failures;           // requests refused
+} cnn_pool_stats;
+
+// NULL when there is no memory for the pool's own structures or no address space.
+cnn_pool *cnn_pool_create(const cnn_mapper *mapper);
+// All blocks must have been freed.
+void cnn_pool_destroy(cnn_pool *pool);
+
+// A block of at least `bytes` (0 counts as 1). NULL when the limit, the device or an injected fault
+// refuses it, after free memory was given back to make room.
+cnn_block *cnn_pool_alloc(cnn_pool *pool, size_t bytes, uint8_t kind);
+void cnn_pool_free(cnn_pool *pool, cnn_block *block);
+
+// Counts the block under another kind from now on.
+void cnn_pool_retag(cnn_pool *pool, cnn_block *block, uint8_t kind);
+
+// Gives every free granule back to the device; returns the bytes given back.
+size_t cnn_pool_trim(cnn_pool *pool);
+
+// The most bytes that may be reserved. A lower limit than what is in use refuses new blocks only.
+void cnn_pool_set_limit(cnn_pool *pool, size_t bytes);
+
+void cnn_pool_get_stats(cnn_pool *pool, cnn_pool_stats *stats);
+void cnn_pool_reset_peaks(cnn_pool *pool);
+
+// Bytes of blocks in use, without the lock: for pacing.
+int64_t cnn_pool_live(const cnn_pool *pool);
+
+// Checks every invariant (for tests; slow). NULL when all hold, else what is wrong.
+const char *cnn_pool_check(cnn_pool *pool);
+
+#endif

@@ -1,0 +1,721 @@
+// SPDX-License-Identifier: MIT
+// Every node and leaf that takes part has an entry: how many gradients are still to come, and what
+// came so far. Nodes whose gradients are complete wait in a heap, the latest made first, so that
+// memory is freed in the order in which the forward took it.
+#include "engine/backward.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "engine/dispatch.h"
+
+typedef struct entry {
+  cnn_object *key; // cnn_node or, for leaves, cnn_tensor (referenced)
+  bool leaf;
+  bool wanted;  // on a path to something that gets a gradient
+  int pending;  // gradients still to come
+  int edge;     // while discovering: the next edge to look at
+  int capture;  // 1 + the first of the inputs that this is, chained in `inputs`
+  int n_grads;
+  cnn_tensor **grads; // one per output
+  cnn_tensor *one;    // storage for the common case
+} entry;
+
+typedef struct input {
+  cnn_tensor *t;
+  int slot;
+  int next; // 1 + the next input on the same entry
+  cnn_tensor *grad;
+} input;
+
+typedef enum step { STEP_NEXT, STEP_HOOKS, STEP_COMPUTE, STEP_ROUTE, STEP_LEAVES, STEP_DONE } step;
+
+struct cnn_engine {
+  cnn_context *ctx;
+  cnn_engine *parent;
+  unsigned flags;
+  // Entries in order of discovery, and an open-addressing table of 1 + their numbers.
+  int n_entries, entry_capacity, table_size;
+  entry *entries;
+  int *table;
+  // Max-heap of entry numbers by node sequence.
+  int n_ready, *ready;
+  int n_inputs;
+  input *inputs;
+  // The node under way.
+  step step;
+  int current, hook, routed;
+  int dx_capacity;
+  cnn_tensor **dx;
+  int leaf; // next leaf entry to finish
+  cnn_engine_call call;
+  bool answered;
+  cnn_tensor *hook_in;
+};
+
+// ---------------------------------------------------------------------------------------------
+// Entries
+
+static size_t hash(const void *key) { return (size_t)(((uintptr_t)key >> 4) * 0x9E3779B97F4A7C15u); }
+
+static int find(const cnn_engine *e, const void *key) {
+  if (e->table_size == 0) return -1;
+  size_t mask = (size_t)e->table_size - 1;
+  for (size_t i = (hash(key) >> 16) & mask; e->table[i]; i = (i + 1) & mask)
+    if (e->entries[e->table[i] - 1].key == key) return e->table[i] - 1;
+  return -1;
+}
+
+static cnn_status no_memory(cnn_engine *e) {
+  return cnn_fail(e->ctx, CNN_OOM, "out of memory for the backward pass");
+}
+
+static cnn_status grow(cnn_engine *e) {
+  int capacity = e->entry_capacity ? 2 * e->entry_capacity : 32;
+  entry *entries = cnn_realloc(e->entries, (size_t)capacity * sizeof *entries);
+  if (!entries) return no_memory(e);
+  e->entries = entries;
+  int *ready = cnn_realloc(e->ready, (size_t)capacity * sizeof *ready);
+  if (!ready) return no_memory(e);
+  e->ready = ready;
+  int *table = cnn_calloc((size_t)(2 * capacity) * sizeof *table);
+  if (!table) return no_memory(e);
+  size_t mask = (size_t)(2 * capacity) - 1;
+  for (int k = 0; k < e->n_entries; k++) {
+    size_t i = (hash(entries[k].key) >> 16) & mask;
+    while (table[i]) i = (i + 1) & mask;
+    table[i] = k + 1;
+  }
+  cnn_free(e->table);
+  e->table = table;
+  e->table_size = 2 * capacity;
+  e->entry_capacity = capacity;
+  return CNN_OK;
+}
+
+// The entry of a node or leaf, made if it is not there. `n` outputs.
+static cnn_status obtain(cnn_engine *e, cnn_object *key, bool leaf, int n, int *at) {
+  *at = find(e, key);
+  if (*at >= 0) return CNN_OK;
+  if (e->n_entries == e->entry_capacity) CNN_TRY(grow(e));
+  entry new_entry = {.key = key, .leaf = leaf, .n_grads = n};
+  if (n > 1) {
+    new_entry.grads = cnn_calloc((size_t)n * sizeof(cnn_tensor *));
+    if (!new_entry.grads) return no_memory(e);
+  }
+  cnn_ref(key);
+  size_t mask = (size_t)e->table_size - 1, i = (hash(key) >> 16) & mask;
+  while (e->table[i]) i = (i + 1) & mask;
+  *at = e->n_entries++;
+  e->entries[*at] = new_entry;
+  e->table[i] = *at + 1;
+  return CNN_OK;
+}
+
+static cnn_tensor **grad_slot(entry *x, int slot) { return x->grads ? &x->grads[slot] : &x->one; }
+
+static cnn_status obtain_edge(cnn_engine *e, const cnn_edge *edge, int *at) {
+  if (edge->node) return obtain(e, &edge->node->object, false, edge->node->n_out, at);
+  if (edge->leaf) return obtain(e, &edge->leaf->object, true, 1, at);
+  *at = -1;
+  return CNN_OK;
+}
+
+// ---------------------------------------------------------------------------------------------
+// Heap of ready nodes
+
+static uint64_t sequence(const cnn_engine *e, int at) {
+  return ((const cnn_node *)(const void *)e->entries[at].key)->sequence;
+}
+
+static void push(cnn_engine *e, int at) {
+  int i = e->n_ready++;
+  for (; i > 0 && sequence(e, e->ready[(i - 1) / 2]) < sequence(e, at); i = (i - 1) / 2)
+    e->ready[i] = e->ready[(i - 1) / 2];
+  e->ready[i] = at;
+}
+
+static int pop(cnn_engine *e) {
+  int top = e->ready[0], last = e->ready[--e->n_ready], i = 0;
+  for (;;) {
+    int child = 2 * i + 1;
+    if (child >= e->n_ready) break;
+    if (child + 1 < e->n_ready &&
+        sequence(e, e->ready[child + 1]) > sequence(e, e->ready[child]))
+      child++;
+    if (sequence(e, e->ready[child]) <= sequence(e, last)) break;
+    e->ready[i] = e->ready[child];
+    i = child;
+  }
+  e->ready[i] = last;
+  return top;
+}
+
+// ---------------------------------------------------------------------------------------------
+// Gradients
+
+static bool sole_owner(const cnn_tensor *t) {
+  return cnn_refs(t) == 1 && cnn_refs(t->buffer) == 1 && !t->grad_fn &&
+         cnn_strides_dense(t->ndim, t->shape, t->strides);
+}
+
+// Adds g to *slot, which may be empty.
+static cnn_status accumulate(cnn_engine *e, cnn_tensor **slot, cnn_tensor *g) {
+  if (!*slot) {
+    *slot = cnn_ref(g);
+    return CNN_OK;
+  }
+  cnn_arg args[] = {CNN_A_T(*slot), CNN_A_T(g)};
+  int add = cnn_ops_of_engine()->add;
+  cnn_results r;
+  if (!(e->flags & CNN_BACKWARD_CREATE) && sole_owner(*slot) && (*slot)->dtype == g->dtype)
+    CNN_TRY(cnn_dispatch_in_place(e->ctx, add, args, 2, &r));
+  else
+    CNN_TRY(cnn_dispatch(e->ctx, add, args, 2, &r));
+  cnn_unref(*slot);
+  *slot = cnn_ref(r.t[0]);
+  cnn_results_free(&r);
+  return CNN_OK;
+}
+
+static cnn_status call_op(cnn_context *ctx, int op, const cnn_arg *args, int n, cnn_tensor **out) {
+  cnn_results r;
+  CNN_TRY(cnn_dispatch(ctx, op, args, n, &r));
+  *out = cnn_ref(r.t[0]);
+  cnn_results_free(&r);
+  return CNN_OK;
+}
+
+static cnn_status root_gradient(cnn_engine *e, cnn_tensor *root, cnn_tensor *given,
+                                cnn_tensor **out) {
+  cnn_shape_text a, b;
+  if (!cnn_requires_grad(root))
+    return cnn_fail(e->ctx, CNN_STATE,
+                    "backward: the tensor has no gradient to compute: nothing it was made from "
+                    "requires one (or it was made under no_grad)");
+  if (!given) {
+    if (cnn_numel(root) != 1)
+      return cnn_fail(e->ctx, CNN_SHAPE,
+                      "backward: a tensor of shape %s needs a gradient of that shape; without one, "
+                      "start from a single number, such as a loss",
+                      cnn_shape_format(&a, root->ndim, root->shape));
+    return call_op(e->ctx, cnn_ops_of_engine()->full_like, CNN_ARGS(CNN_A_T(root), CNN_A_I(1)),
+                   out);
+  }
+  if (!cnn_shape_equal(root->ndim, root->shape, given->ndim, given->shape))
+    return cnn_fail(e->ctx, CNN_SHAPE, "backward: the gradient's shape %s is not the tensor's, %s",
+                    cnn_shape_format(&a, given->ndim, given->shape),
+                    cnn_shape_format(&b, root->ndim, root->shape));
+  if (!cnn_device_equal(root->device, given->device))
+    return cnn_fail(e->ctx, CNN_DEVICE, "backward: the tensor is on %s, its gradient on %s",
+                    cnn_device_name(root->device), cnn_device_name(given->device));
+  if (root->dtype != given->dtype)
+    return call_op(e->ctx, cnn_ops_of_engine()->cast,
+                   CNN_ARGS(CNN_A_T(given), CNN_A_I(root->dtype)), out);
+  *out = cnn_ref(given);
+  return CNN_OK;
+}
+
+static cnn_edge edge_of(cnn_tensor *t) {
+  if (t->grad_fn) return (cnn_edge){t->grad_fn, NULL, t->slot};
+  return (cnn_edge){NULL, t, 0};
+}
+
+static cnn_status add_root(cnn_engine *e, cnn_tensor *root, cnn_tensor *given) {
+  cnn_tensor *g;
+  int at;
+  CNN_TRY(root_gradient(e, root, given, &g));
+  cnn_edge edge = edge_of(root);
+  cnn_status status = obtain_edge(e, &edge, &at);
+  if (status == CNN_OK) status = accumulate(e, grad_slot(&e->entries[at], edge.slot), g);
+  cnn_unref(g);
+  return status;
+}
+
+static cnn_status add_input(cnn_engine *e, cnn_tensor *t, int i) {
+  int at;
+  if (!cnn_requires_grad(t))
+    return cnn_fail(e->ctx, CNN_STATE, "grad: input %d does not require a gradient", i + 1);
+  cnn_edge edge = edge_of(t);
+  CNN_TRY(obtain_edge(e, &edge, &at));
+  e->inputs[i] = (input){cnn_ref(t), edge.slot, e->entries[at].capture, NULL};
+  e->entries[at].capture = i + 1;
+  return CNN_OK;
+}
+
+// Finds what the roots lead to, which of it is wanted, and how many gradients each will get. Entries
+// grow while we walk, so they are named by number.
+static cnn_status discover(cnn_engine *e, int n_roots_and_inputs) {
+  bool all = e->n_inputs == 0;
+  int depth = 0, capacity = 64;
+  int *stack = cnn_malloc((size_t)capacity * sizeof *stack);
+  if (!stack) return no_memory(e);
+  cnn_status status = CNN_OK;
+  for (int root = 0; root < n_roots_and_inputs && status == CNN_OK; root++) {
+    if (e->entries[root].edge) continue;
+    stack[depth++] = root;
+    e->entries[root].edge = 1;
+    while (depth > 0 && status == CNN_OK) {
+      entry *x = &e->entries[stack[depth - 1]];
+      cnn_node *node = x->leaf ? NULL : (cnn_node *)x->key;
+      if (x->edge == 1)
+        x->wanted = x->capture || (x->leaf ? all : all || node->op < 0);
+      if (!node || x->edge > node->n_in) {
+        bool wanted = x->wanted;
+        if (--depth > 0 && wanted) e->entries[stack[depth - 1]].wanted = true;
+        continue;
+      }
+      int at;
+      status = obtain_edge(e, &node->edges[x->edge - 1], &at);
+      if (status != CNN_OK) break;
+      x = &e->entries[stack[depth - 1]];
+      x->edge++;
+      if (at < 0) continue;
+      if (e->entries[at].edge) { // seen; finished unless it is on the stack, which a DAG excludes
+        if (e->entries[at].wanted) x->wanted = true;
+        continue;
+      }
+      if (depth == capacity) {
+        int *more = cnn_realloc(stack, (size_t)(2 * capacity) * sizeof *stack);
+        if (!more) {
+          status = no_memory(e);
+          break;
+        }
+        stack = more;
+        capacity *= 2;
+      }
+      e->entries[at].edge = 1;
+      stack[depth++] = at;
+    }
+  }
+  cnn_free(stack);
+  CNN_TRY(status);
+  for (int k = 0; k < e->n_entries; k++) {
+    if (e->entries[k].leaf || !e->entries[k].wanted) continue;
+    cnn_node *node = (cnn_node *)e->entries[k].key;
+    for (int i = 0; i < node->n_in; i++) {
+      const cnn_edge *edge = &node->edges[i];
+      int at = find(e, edge->node ? (void *)edge->node : (void *)edge->leaf);
+      if (at >= 0 && (edge->node || edge->leaf)) e->entries[at].pending++;
+    }
+  }
+  for (int k = 0; k < e->n_entries; k++)
+    if (!e->entries[k].leaf && e->entries[k].wanted && e->entries[k].pending == 0) push(e, k);
+  return CNN_OK;
+}
+
+cnn_status cnn_engine_create(cnn_context *ctx, cnn_tensor *const *roots, cnn_tensor *const *grads,
+                             int n_roots, cnn_tensor *const *inputs, int n_inputs, unsigned flags,
+                             cnn_engine **out) {
+  cnn_engine *e = cnn_calloc(sizeof *e);
+  if (!e) return cnn_fail(ctx, CNN_OOM, "out of memory for the backward pass");
+  e->ctx = ctx;
+  e->flags = flags & CNN_BACKWARD_CREATE ? flags | CNN_BACKWARD_RETAIN : flags;
+  if (flags & CNN_BACKWARD_NESTED) e->parent = ctx->engine;
+  bool grad_enabled = ctx->grad_enabled;
+  ctx->grad_enabled = false;
+  cnn_status status = CNN_OK;
+  if (n_inputs > 0) {
+    e->inputs = cnn_calloc((size_t)n_inputs * sizeof *e->inputs);
+    if (!e->inputs) status = no_memory(e);
+    else e->n_inputs = n_inputs;
+  }
+  for (int i = 0; i < n_roots && status == CNN_OK; i++)
+    status = add_root(e, roots[i], grads ? grads[i] : NULL);
+  for (int i = 0; i < n_inputs && status == CNN_OK; i++) status = add_input(e, inputs[i], i);
+  if (status == CNN_OK) status = discover(e, e->n_entries);
+  ctx->grad_enabled = grad_enabled;
+  if (status != CNN_OK) {
+    cnn_engine_free(e);
+    return status;
+  }
+  *out = e;
+  return CNN_OK;
+}
+
+void cnn_engine_free(cnn_engine *e) {
+  if (!e) return;
+  for (int k = 0; k < e->n_entries; k++) {
+    entry *x = &e->entries[k];
+    for (int i = 0; i < x->n_grads; i++) cnn_unref(*grad_slot(x, i));
+    cnn_free(x->grads);
+    cnn_unref(x->key);
+  }
+  for (int i = 0; i < e->n_inputs; i++) {
+    cnn_unref(e->inputs[i].t);
+    cnn_unref(e->inputs[i].grad);
+  }
+  for (int i = 0; i < e->dx_capacity; i++) cnn_unref(e->dx[i]);
+  cnn_free(e->dx);
+  cnn_free(e->inputs);
+  cnn_free(e->entries);
+  cnn_free(e->table);
+  cnn_free(e->ready);
+  cnn_free(e);
+}
+
+// ---------------------------------------------------------------------------------------------
+// Steps
+
+static cnn_node *current_node(const cnn_engine *e) {
+  return (cnn_node *)e->entries[e->current].key;
+}
+
+static cnn_status reserve_dx(cnn_engine *e, int n) {
+  if (n > e->dx_capacity) {
+    cnn_tensor **dx = cnn_realloc(e->dx, (size_t)n * sizeof *dx);
+    if (!dx) return no_memory(e);
+    memset(dx + e->dx_capacity, 0, (size_t)(n - e->dx_capacity) * sizeof *dx);
+    e->dx = dx;
+    e->dx_capacity = n;
+  }
+  return CNN_OK;
+}
+
+static void clear_dx(cnn_engine *e) {
+  for (int i = 0; i < e->dx_capacity; i++) {
+    cnn_unref(e->dx[i]);
+    e->dx[i] = NULL;
+  }
+}
+
+// Asks the host to run the next hook, if there is one. True when it must.
+static bool next_hook(cnn_engine *e, const cnn_hooks *hooks, cnn_node *node) {
+  entry *x = &e->entries[e->current];
+  for (; hooks && e->hook < hooks->n; e->hook++) {
+    const cnn_hook *h = &hooks->list[e->hook];
+    cnn_tensor *g = *grad_slot(x, h->slot);
+    if (!g) continue;
+    e->hook_in = g;
+    e->call = (cnn_engine_call){h->function, true, (e->flags & CNN_BACKWARD_CREATE) != 0,
+                                node,        1,    1, &e->hook_in};
+    return true;
+  }
+  return false;
+}
+
+static bool any_gradient(entry *x) {
+  for (int i = 0; i < x->n_grads; i++)
+    if (*grad_slot(x, i)) return true;
+  return false;
+}
+
+static cnn_status collect_inputs(cnn_engine *e, entry *x) {
+  for (int i = x->capture; i; i = e->inputs[i - 1].next) {
+    input *in = &e->inputs[i - 1];
+    cnn_tensor *g = *grad_slot(x, in->slot);
+    cnn_unref(in->grad);
+    in->grad = g ? cnn_ref(g) : NULL;
+  }
+  return CNN_OK;
+}
+
+static cnn_status check_nan(cnn_engine *e, cnn_node *node) {
+  char name[64];
+  for (int i = 0; i < node->n_in; i++) {
+    if (!e->dx[i] || !cnn_dtype_is_float((cnn_dtype)e->dx[i]->dtype)) continue;
+    cnn_tensor *found;
+    double value;
+    CNN_TRY(call_op(e->ctx, cnn_ops_of_engine()->has_nan, CNN_ARGS(CNN_A_T(e->dx[i])), &found));
+    cnn_status status = cnn_read_element(e->ctx, found, &value);
+    cnn_unref(found);
+    CNN_TRY(status);
+    if (value != 0)
+      return cnn_fail(e->ctx, CNN_STATE, "%s returned NaN in its gradient of input %d%s%s",
+                      cnn_node_name(node, name, sizeof name), i + 1,
+                      node->origin ? "; its forward ran at " : "", node->origin ? node->origin : "");
+  }
+  return CNN_OK;
+}
+
+static cnn_status compute(cnn_engine *e) {
+  cnn_node *node = current_node(e);
+  entry *x = &e->entries[e->current];
+  char name[64];
+  if (node->released)
+    return cnn_fail(e->ctx, CNN_STATE,
+                    "backward: the graph was freed by an earlier backward; call that one with "
+                    "{retain_graph = true}");
+  if (node->op < 0) {
+    e->call = (cnn_engine_call){node->function,
+                                false,
+                                (e->flags & CNN_BACKWARD_CREATE) != 0,
+                                node,
+                                node->n_out,
+                                node->n_in,
+                                x->grads ? x->grads : &x->one};
+    return CNN_CALL;
+  }
+  cnn_context *ctx = e->ctx;
+  const char *outer = ctx->op;
+  uint8_t kind = ctx->kind;
+  bool grad_enabled = ctx->grad_enabled;
+  ctx->op = cnn_node_name(node, name, sizeof name);
+  ctx->kind = CNN_KIND_GRADIENT;
+  ctx->grad_enabled = (e->flags & CNN_BACKWARD_CREATE) != 0;
+  cnn_frame f;
+  cnn_frame_open(&f, ctx);
+  cnn_grad g = {&f, node, node->args, x->grads ? x->grads : &x->one, e->dx, node->rng};
+  cnn_op_at(node->op)->op->backward(&g);
+  cnn_status status = cnn_frame_close(&f);
+  if (status == CNN_OK && ctx->anomaly) status = check_nan(e, node);
+  ctx->op = outer;
+  ctx->kind = kind;
+  ctx->grad_enabled = grad_enabled;
+  if (status != CNN_OK) clear_dx(e);
+  return status;
+}
+
+static cnn_status check_answer(cnn_engine *e, cnn_node *node, int i, const cnn_tensor *t) {
+  char name[64];
+  cnn_shape_text a, b;
+  const cnn_form *form = &node->forms[i];
+  if (!cnn_shape_equal(t->ndim, t->shape, form->ndim, form->shape))
+    return cnn_fail(e->ctx, CNN_SHAPE, "%s gave a gradient of shape %s for input %d, which is %s",
+                    cnn_node_name(node, name, sizeof name),
+                    cnn_shape_format(&a, t->ndim, t->shape), i + 1,
+                    cnn_shape_format(&b, form->ndim, form->shape));
+  return CNN_OK;
+}
+
+cnn_status cnn_engine_answer(cnn_engine *e, cnn_tensor *const *results, int n) {
+  entry *x = &e->entries[e->current];
+  if (e->call.hook) {
+    int slot = x->leaf ? 0 : 0;
+    const cnn_hooks *hooks = x->leaf ? ((cnn_tensor *)x->key)->hooks : current_node(e)->hooks;
+    slot = hooks->list[e->hook].slot;
+    cnn_tensor **g = grad_slot(x, slot);
+    e->hook++;
+    if (n < 1 || !results[0]) return CNN_OK;
+    cnn_shape_text a, b;
+    if (!cnn_shape_equal(results[0]->ndim, results[0]->shape, (*g)->ndim, (*g)->shape))
+      return cnn_fail(e->ctx, CNN_SHAPE, "a hook returned shape %s for a gradient of shape %s",
+                      cnn_shape_format(&a, results[0]->ndim, results[0]->shape),
+                      cnn_shape_format(&b, (*g)->ndim, (*g)->shape));
+    cnn_tensor *old = *g;
+    *g = cnn_ref(results[0]);
+    cnn_unref(old);
+    return CNN_OK;
+  }
+  cnn_node *node = current_node(e);
+  for (int i = 0; i < n && i < node->n_in; i++) {
+    if (!results[i]) continue;
+    CNN_TRY(check_answer(e, node, i, results[i]));
+    e->dx[i] = cnn_ref(results[i]);
+  }
+  e->answered = true;
+  return CNN_OK;
+}
+
+// Hands the current node's gradients on. May be entered again after a failure.
+static cnn_status route(cnn_engine *e) {
+  cnn_node *node = current_node(e);
+  bool grad_enabled = e->ctx->grad_enabled;
+  uint8_t kind = e->ctx->kind;
+  cnn_status status = CNN_OK;
+  e->ctx->grad_enabled = (e->flags & CNN_BACKWARD_CREATE) != 0;
+  e->ctx->kind = CNN_KIND_GRADIENT;
+  for (; e->routed < node->n_in && status == CNN_OK; e->routed++) {
+    const cnn_edge *edge = &node->edges[e->routed];
+    if (!edge->node && !edge->leaf) continue;
+    int at = find(e, edge->node ? (void *)edge->node : (void *)edge->leaf);
+    if (at < 0) continue;
+    entry *to = &e->entries[at];
+    if (e->dx[e->routed] && to->wanted) {
+      cnn_tensor *g = e->dx[e->routed];
+      e->dx[e->routed] = NULL; // so that the slot may come to own it alone
+      status = accumulate(e, grad_slot(to, edge->slot), g);
+      if (status != CNN_OK) {
+        e->dx[e->routed] = g;
+        break;
+      }
+      cnn_unref(g);
+    }
+    if (--to->pending == 0 && !to->leaf && to->wanted) push(e, at);
+  }
+  e->ctx->grad_enabled = grad_enabled;
+  e->ctx->kind = kind;
+  return status;
+}
+
+static void finish_node(cnn_engine *e) {
+  entry *x = &e->entries[e->current];
+  for (int i = 0; i < x->n_grads; i++) {
+    cnn_tensor **g = grad_slot(x, i);
+    cnn_unref(*g);
+    *g = NULL;
+  }
+  clear_dx(e);
+  if (!(e->flags & CNN_BACKWARD_RETAIN)) cnn_node_release(current_node(e));
+}
+
+// The gradient that a leaf will get, as a tensor of its own in the leaf's layout.
+static cnn_status own_gradient(cnn_engine *e, cnn_tensor *leaf, cnn_tensor **slot) {
+  cnn_tensor *g = *slot, *copy;
+  if (e->flags & CNN_BACKWARD_CREATE) return CNN_OK;
+  bool same_layout = cnn_shape_equal(g->ndim, g->strides, leaf->ndim, leaf->strides) ||
+                     (cnn_is_contiguous(g) && cnn_is_contiguous(leaf));
+  bool leaf_dense = cnn_strides_dense(leaf->ndim, leaf->shape, leaf->strides);
+  if (sole_owner(g) && (same_layout || !leaf_dense)) return CNN_OK;
+  cnn_meta meta;
+  cnn_meta_of(leaf, &meta);
+  if (!leaf_dense) cnn_shape_strides(meta.ndim, meta.shape, meta.strides);
+  CNN_TRY(cnn_tensor_empty(e->ctx, &meta, &copy));
+  cnn_results r;
+  cnn_status status = cnn_dispatch(e->ctx, cnn_ops_of_engine()->copy_,
+                                   CNN_ARGS(CNN_A_T(copy), CNN_A_T(g)), &r);
+  if (status != CNN_OK) {
+    cnn_unref(copy);
+    return status;
+  }
+  cnn_results_free(&r);
+  cnn_unref(g);
+  *slot = copy;
+  return CNN_OK;
+}
+
+// Everything that can fail, for every leaf, before the first .grad changes.
+static cnn_status prepare_leaves(cnn_engine *e) {
+  for (int k = 0; k < e->n_entries; k++) {
+    entry *x = &e->entries[k];
+    if (!x->leaf || !x->one) continue;
+    cnn_tensor *leaf = (cnn_tensor *)x->key;
+    if (!leaf->grad) {
+      CNN_TRY(own_gradient(e, leaf, &x->one));
+    } else if (e->flags & CNN_BACKWARD_CREATE || leaf->grad->grad_fn) {
+      cnn_tensor *sum;
+      CNN_TRY(call_op(e->ctx, cnn_ops_of_engine()->add,
+                      CNN_ARGS(CNN_A_T(leaf->grad), CNN_A_T(x->one)), &sum));
+      cnn_unref(x->one);
+      x->one = sum;
+    }
+  }
+  return CNN_OK;
+}
+
+static cnn_status commit_leaf(cnn_engine *e, entry *x) {
+  cnn_tensor *leaf = (cnn_tensor *)x->key;
+  bool replace = !leaf->grad || e->flags & CNN_BACKWARD_CREATE || leaf->grad->grad_fn;
+  if (replace) {
+    cnn_tensor *old = leaf->grad;
+    leaf->grad = cnn_ref(x->one);
+    cnn_buffer_retag(leaf->grad->buffer, CNN_KIND_GRADIENT);
+    cnn_unref(old);
+    return CNN_OK;
+  }
+  cnn_results r;
+  CNN_TRY(cnn_dispatch_in_place(e->ctx, cnn_ops_of_engine()->add,
+                                CNN_ARGS(CNN_A_T(leaf->grad), CNN_A_T(x->one)), &r));
+  cnn_results_free(&r);
+  return CNN_OK;
+}
+
+static cnn_status give_to_parent(cnn_engine *e, entry *x) {
+  cnn_engine *p = e->parent;
+  int at = find(p, x->key);
+  if (at < 0 && p->n_inputs > 0) return CNN_OK; // not among what was asked for
+  if (at < 0) {
+    CNN_TRY(obtain(p, x->key, true, 1, &at));
+    p->entries[at].wanted = true;
+  }
+  if (!p->entries[at].wanted) return CNN_OK;
+  return accumulate(p, &p->entries[at].one, x->one);
+}
+
+static cnn_status finish_leaves(cnn_engine *e) {
+  bool grad_enabled = e->ctx->grad_enabled;
+  uint8_t kind = e->ctx->kind;
+  e->ctx->grad_enabled = (e->flags & CNN_BACKWARD_CREATE) != 0;
+  e->ctx->kind = CNN_KIND_GRADIENT;
+  cnn_status status = CNN_OK;
+  if (!e->parent && e->n_inputs == 0) status = prepare_leaves(e);
+  for (int k = 0; k < e->n_entries && status == CNN_OK; k++) {
+    entry *x = &e->entries[k];
+    if (!x->leaf || !x->one) continue;
+    if (e->n_inputs > 0) status = collect_inputs(e, x);
+    else if (e->parent) status = give_to_parent(e, x);
+    else status = commit_leaf(e, x);
+    if (status != CNN_OK || e->n_inputs > 0) continue;
+    cnn_unref(x->one);
+    x->one = NULL;
+  }
+  e->ctx->grad_enabled = grad_enabled;
+  e->ctx->kind = kind;
+  return status;
+}
+
+// Hooks of leaves run on the whole gradient, before it is added.
+static bool leaf_hook(cnn_engine *e) {
+  for (; e->leaf < e->n_entries; e->leaf++, e->hook = 0) {
+    entry *x = &e->entries[e->leaf];
+    if (!x->leaf || !x->one || e->parent) continue;
+    e->current = e->leaf;
+    if (next_hook(e, ((cnn_tensor *)x->key)->hooks, NULL)) return true;
+  }
+  return false;
+}
+
+static cnn_status step_once(cnn_engine *e) {
+  switch (e->step) {
+  case STEP_NEXT:
+    if (e->n_ready == 0) {
+      e->step = STEP_LEAVES;
+      e->leaf = 0;
+      e->hook = 0;
+      return CNN_OK;
+    }
+    e->current = pop(e);
+    e->hook = 0;
+    e->routed = 0;
+    e->step = STEP_HOOKS;
+    return CNN_OK;
+  case STEP_HOOKS:
+    if (next_hook(e, current_node(e)->hooks, current_node(e))) return CNN_CALL;
+    CNN_TRY(collect_inputs(e, &e->entries[e->current]));
+    CNN_TRY(reserve_dx(e, current_node(e)->n_in));
+    e->answered = false;
+    // Without a gradient there is nothing to compute, but others wait for our word.
+    e->step = any_gradient(&e->entries[e->current]) ? STEP_COMPUTE : STEP_ROUTE;
+    return CNN_OK;
+  case STEP_COMPUTE:
+    if (!e->answered) CNN_TRY(compute(e));
+    e->step = STEP_ROUTE;
+    return CNN_OK;
+  case STEP_ROUTE:
+    CNN_TRY(route(e));
+    finish_node(e);
+    e->step = STEP_NEXT;
+    return CNN_OK;
+  case STEP_LEAVES:
+    if (leaf_hook(e)) return CNN_CALL;
+    CNN_TRY(finish_leaves(e));
+    e->step = STEP_DONE;
+    return CNN_OK;
+  case STEP_DONE: break;
+  }
+  return CNN_OK;
+}
+
+cnn_status cnn_engine_run(cnn_engine *e) {
+  void *outer = e->ctx->engine;
+  cnn_status status = CNN_OK;
+  e->ctx->engine = e;
+  while (status == CNN_OK && e->step != STEP_DONE) status = step_once(e);
+  e->ctx->engine = outer;
+  return status;
+}
+
+const cnn_engine_call *cnn_engine_pending(const cnn_engine *e) { return &e->call; }
+
+cnn_tensor *cnn_engine_gradient(const cnn_engine *e, int i) { return e->inputs[i].grad; }
+
+cnn_status cnn_backward(cnn_context *ctx, cnn_tensor *root, cnn_tensor *grad, unsigned flags) {
+  cnn_engine *e;
+  CNN_TRY(cnn_engine_create(ctx, &root, grad ? &grad : NULL, 1, NULL, 0, flags, &e));
+  cnn_status status = cnn_engine_run(e);
+  if (status == CNN_CALL)
+    status = cnn_fail(ctx, CNN_UNSUPPORTED, "the graph holds a function of a host");
+  cnn_engine_free(e);
+  return status;
+}

@@ -1,0 +1,574 @@
+// SPDX-License-Identifier: MIT
+// The order of a dispatch: collect and check the arguments, bring inputs to one dtype, infer, allocate
+// results and tape, run the kernel, and only then change what others can see. Everything that may
+// fail comes before the first visible change, so a failed op changes nothing.
+#include "engine/dispatch.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "engine/history.h"
+
+#define INLINE_INPUTS 12
+
+// One call under way.
+typedef struct dispatch {
+  cnn_context *ctx;
+  int id;
+  const cnn_op_entry *e;
+  bool in_place; // the form x:op_()
+  bool record;
+  cnn_arg args[CNN_MAX_ARGS];
+  cnn_infer infer;
+  int n_in, capacity;
+  cnn_tensor **in;
+  uint8_t *declared; // the spec's number of each input
+  bool *owned;       // inputs that we made (casts, copies)
+  cnn_view *views;
+  double scalars[4]; // storage of number operands, as elements of the common dtype
+  int n_scalars;
+  cnn_tensor *inline_in[INLINE_INPUTS];
+  cnn_view inline_views[INLINE_INPUTS + CNN_MAX_RESULTS];
+  uint8_t inline_declared[INLINE_INPUTS];
+  bool inline_owned[INLINE_INPUTS];
+} dispatch;
+
+void cnn_results_init(cnn_results *r, cnn_context *ctx) {
+  r->ctx = ctx;
+  r->n = 0;
+  r->capacity = CNN_MAX_RESULTS;
+  r->t = r->inline_t;
+}
+
+void cnn_results_free(cnn_results *r) {
+  for (int i = 0; i < r->n; i++) cnn_unref(r->t[i]);
+  if (r->t != r->inline_t) cnn_free(r->t);
+  r->n = 0;
+  r->t = r->inline_t;
+}
+
+// ---------------------------------------------------------------------------------------------
+// Arguments and inputs
+
+static const char *input_name(const dispatch *d, int input) {
+  for (int i = 0; i < d->e->spec.n; i++)
+    if (d->e->input_of[i] == d->declared[input]) return d->e->spec.params[i].name;
+  return "input";
+}
+
+static cnn_type input_type(const dispatch *d, int input) {
+  for (int i = 0; i < d->e->spec.n; i++)
+    if (d->e->input_of[i] == d->declared[input]) return (cnn_type)d->e->spec.params[i].type;
+  return CNN_T_TENSOR;
+}
+
+static bool promotes(cnn_type type) {
+  return type == CNN_T_TENSOR || type == CNN_T_OPERAND || type == CNN_T_TENSORS;
+}
+
+static cnn_status reserve_inputs(dispatch *d, int n) {
+  d->in = d->inline_in;
+  d->declared = d->inline_declared;
+  d->owned = d->inline_owned;
+  d->views = d->inline_views;
+  d->capacity = INLINE_INPUTS;
+  if (n <= INLINE_INPUTS) return CNN_OK;
+  size_t each = sizeof(cnn_tensor *) + sizeof(cnn_view) + sizeof(uint8_t) + sizeof(bool);
+  char *block = cnn_malloc((size_t)n * each + CNN_MAX_RESULTS * sizeof(cnn_view));
+  if (!block) return cnn_fail(d->ctx, CNN_OOM, "out of memory for a list of %d tensors", n);
+  d->capacity = n;
+  d->in = (cnn_tensor **)block, block += (size_t)n * sizeof(cnn_tensor *);
+  d->views = (cnn_view *)block, block += (size_t)(n + CNN_MAX_RESULTS) * sizeof(cnn_view);
+  d->declared = (uint8_t *)block, block += n;
+  d->owned = (bool *)block;
+  return CNN_OK;
+}
+
+static cnn_status missing(const dispatch *d, int i) {
+  const cnn_param *p = &d->e->spec.params[i];
+  return cnn_fail(d->ctx, CNN_INVALID, "argument %d (%s) is missing: expected %s", i + 1, p->name,
+                  cnn_type_name((cnn_type)p->type));
+}
+
+static cnn_status collect(dispatch *d, const cnn_arg *args, int n_args) {
+  const cnn_spec *spec = &d->e->spec;
+  int n = d->e->n_tensors;
+  if (d->e->has_list)
+    for (int i = 0; i < n_args; i++)
+      if (args[i].kind == CNN_TENSORS) n += args[i].n;
+  CNN_TRY(reserve_inputs(d, n));
+  d->n_in = 0;
+  for (int i = 0; i < spec->n; i++) {
+    const cnn_param *p = &spec->params[i];
+    d->args[i] = i < n_args ? args[i] : CNN_A_NONE;
+    if (d->args[i].kind == CNN_ABSENT) {
+      if (p->has_default) d->args[i] = p->value;
+      else if (!p->optional) return missing(d, i);
+    }
+    if (d->e->input_of[i] < 0) continue;
+    const cnn_arg *a = &d->args[i];
+    int count = a->kind == CNN_TENSORS ? a->n : 1;
+    for (int k = 0; k < count; k++) {
+      cnn_tensor *t = a->kind == CNN_TENSORS ? a->ts[k] : a->kind == CNN_TENSOR ? a->t : NULL;
+      d->declared[d->n_in] = (uint8_t)d->e->input_of[i];
+      d->owned[d->n_in] = false;
+      d->in[d->n_in++] = t;
+      if (!t) continue;
+      if (p->type == CNN_T_INDEX && cnn_dtype_category((cnn_dtype)t->dtype) != CNN_CAT_INT)
+        return cnn_fail(d->ctx, CNN_DTYPE, "%s must be an integer tensor, not %s: use %s:to(\"int64\")",
+                        p->name, cnn_dtype_name((cnn_dtype)t->dtype), p->name);
+      if (p->type == CNN_T_MASK && t->dtype != CNN_BOOL)
+        return cnn_fail(d->ctx, CNN_DTYPE, "%s must be a bool tensor, not %s: use %s:to(\"bool\")",
+                        p->name, cnn_dtype_name((cnn_dtype)t->dtype), p->name);
+    }
+  }
+  return CNN_OK;
+}
+
+// A single number may come from the CPU whatever the device of the others.
+static bool is_host_scalar(const cnn_tensor *t) {
+  return t->ndim == 0 && t->device.type == CNN_CPU;
+}
+
+static cnn_status check_devices(dispatch *d) {
+  int lead = -1;
+  for (int i = 0; i < d->n_in; i++) {
+    if (!d->in[i]) continue;
+    if (lead < 0) lead = i;
+    if (is_host_scalar(d->in[i])) continue;
+    lead = i;
+    break;
+  }
+  d->infer.device = lead < 0 ? d->ctx->default_device : d->in[lead]->device;
+  for (int i = 0; i < d->n_in; i++) {
+    cnn_tensor *t = d->in[i];
+    if (!t || cnn_device_equal(t->device, d->infer.device)) continue;
+    if (is_host_scalar(t) && promotes(input_type(d, i))) continue;
+    return cnn_fail(d->ctx, CNN_DEVICE, "%s is on %s but %s is on %s: move one, e.g. %s:to(\"%s\")",
+                    input_name(d, lead), cnn_device_name(d->infer.device), input_name(d, i),
+                    cnn_device_name(t->device), input_name(d, i), cnn_device_name(d->infer.device));
+  }
+  return CNN_OK;
+}
+
+// PyTorch's result type: tensors with dims outrank 0-d ones, and those outrank numbers, within a
+// category; a higher category always wins.
+static cnn_dtype common_dtype(const dispatch *d) {
+  int best[3] = {-1, -1, -1}; // dtypes of: tensors with dims, 0-d tensors, numbers
+  int input = 0;
+  for (int i = 0; i < d->e->spec.n; i++) {
+    if (d->e->input_of[i] < 0) continue;
+    const cnn_arg *a = &d->args[i];
+    int count = a->kind == CNN_TENSORS ? a->n : 1;
+    bool counts = promotes((cnn_type)d->e->spec.params[i].type);
+    for (int k = 0; k < count; k++, input++) {
+      const cnn_tensor *t = d->in[input];
+      if (!counts || (!t && a->kind == CNN_ABSENT)) continue;
+      int level = t ? (t->ndim == 0) : 2;
+      cnn_dtype dtype = t ? (cnn_dtype)t->dtype
+                          : a->kind == CNN_NUMBER ? d->ctx->default_dtype : CNN_I64;
+      best[level] = best[level] < 0 ? (int)dtype
+                                    : (int)cnn_dtype_promote((cnn_dtype)best[level], dtype);
+    }
+  }
+  int result = best[0];
+  for (int level = 1; level < 3; level++) {
+    if (best[level] < 0) continue;
+    if (result < 0 || cnn_dtype_category((cnn_dtype)best[level]) >
+                          cnn_dtype_category((cnn_dtype)result))
+      result = best[level];
+  }
+  return result < 0 ? d->ctx->default_dtype : (cnn_dtype)result;
+}
+
+static cnn_status same_dtype(dispatch *d) {
+  int first = -1;
+  for (int i = 0; i < d->n_in; i++) {
+    if (!d->in[i] || !promotes(input_type(d, i))) continue;
+    if (first < 0) first = i;
+    if (d->in[i]->dtype == d->in[first]->dtype) continue;
+    const char *a = cnn_dtype_name((cnn_dtype)d->in[first]->dtype);
+    return cnn_fail(d->ctx, CNN_DTYPE, "%s is %s but %s is %s: convert one, e.g. %s:to(\"%s\")",
+                    input_name(d, first), a, input_name(d, i),
+                    cnn_dtype_name((cnn_dtype)d->in[i]->dtype), input_name(d, i), a);
+  }
+  d->infer.dtype = first < 0 ? d->ctx->default_dtype : (cnn_dtype)d->in[first]->dtype;
+  return CNN_OK;
+}
+
+static cnn_status replace(dispatch *d, int i, int op, const cnn_arg *args, int n_args) {
+  cnn_results r;
+  CNN_TRY(cnn_dispatch(d->ctx, op, args, n_args, &r));
+  if (d->owned[i]) cnn_unref(d->in[i]);
+  d->in[i] = cnn_ref(r.t[0]);
+  d->owned[i] = true;
+  cnn_results_free(&r);
+  return CNN_OK;
+}
+
+static cnn_status promote(dispatch *d) {
+  cnn_promotion rule = d->e->op->promote;
+  if (rule == CNN_PROMOTE_NONE || rule == CNN_PROMOTE_SAME) return same_dtype(d);
+  cnn_dtype dtype = common_dtype(d);
+  if (rule == CNN_PROMOTE_FLOAT && !cnn_dtype_is_float(dtype)) dtype = d->ctx->default_dtype;
+  d->infer.dtype = dtype;
+  for (int i = 0; i < d->n_in; i++) {
+    if (!d->in[i] || d->in[i]->dtype == dtype || !promotes(input_type(d, i))) continue;
+    CNN_TRY(replace(d, i, cnn_ops_of_engine()->cast,
+                    CNN_ARGS(CNN_A_T(d->in[i]), CNN_A_I(dtype))));
+  }
+  return CNN_OK;
+}
+
+static void release_inputs(dispatch *d) {
+  for (int i = 0; i < d->n_in; i++)
+    if (d->owned[i]) cnn_unref(d->in[i]);
+  if (d->in != d->inline_in) cnn_free(d->in);
+}
+
+// ---------------------------------------------------------------------------------------------
+// Results
+
+static bool same_place(const cnn_tensor *a, const cnn_tensor *b) {
+  return a->offset == b->offset && a->dtype == b->dtype &&
+         cnn_shape_equal(a->ndim, a->shape, b->ndim, b->shape) &&
+         cnn_shape_equal(a->ndim, a->strides, b->ndim, b->strides);
+}
+
+// Inputs that share bytes with an argument that will be changed are copied first, but those that are
+// exactly that argument: elementwise kernels read an element before they write it.
+static cnn_status separate(dispatch *d, const cnn_tensor *changed, int self, bool elementwise) {
+  for (int i = 0; i < d->n_in; i++) {
+    if (i == self || !d->in[i] || d->in[i]->buffer != changed->buffer) continue;
+    if (elementwise && same_place(d->in[i], changed)) continue;
+    CNN_TRY(replace(d, i, cnn_ops_of_engine()->clone, CNN_ARGS(CNN_A_T(d->in[i]))));
+  }
+  return CNN_OK;
+}
+
+static void fill_view(cnn_view *v, const cnn_tensor *t) {
+  v->data = cnn_data(t);
+  v->shape = t->shape;
+  v->strides = t->strides;
+  v->ndim = t->ndim;
+  v->dtype = (cnn_dtype)t->dtype;
+}
+
+// Number operands become 0-d elements of the common dtype.
+static cnn_status fill_views(dispatch *d) {
+  int input = 0;
+  for (int i = 0; i < d->e->spec.n; i++) {
+    if (d->e->input_of[i] < 0) continue;
+    const cnn_arg *a = &d->args[i];
+    int count = a->kind == CNN_TENSORS ? a->n : 1;
+    for (int k = 0; k < count; k++, input++) {
+      cnn_view *v = &d->views[input];
+      if (d->in[input]) {
+        fill_view(v, d->in[input]);
+      } else if (a->kind == CNN_NUMBER || a->kind == CNN_INT) {
+        void *p = &d->scalars[d->n_scalars++];
+        if (a->kind == CNN_NUMBER) cnn_element_set(d->infer.dtype, p, a->d);
+        else cnn_element_set_int(d->infer.dtype, p, a->i);
+        *v = (cnn_view){p, NULL, NULL, 0, d->infer.dtype};
+      } else {
+        *v = (cnn_view){NULL, NULL, NULL, -1, CNN_F32};
+      }
+    }
+  }
+  return CNN_OK;
+}
+
+static cnn_status run_kernel(dispatch *d, cnn_tensor *const *out, int n_out) {
+  const cnn_backend *backend = cnn_backend_of((cnn_device_type)d->infer.device.type);
+  if (d->infer.device.type == CNN_META) return CNN_OK;
+  const cnn_kernel *kernel = backend ? backend->kernels[d->id] : NULL;
+  if (!kernel)
+    return cnn_fail(d->ctx, CNN_UNSUPPORTED, "not available on %s; move the tensors to the CPU",
+                    cnn_device_name(d->infer.device));
+  CNN_TRY(fill_views(d));
+  cnn_view *outs = d->views + d->capacity;
+  for (int i = 0; i < n_out; i++) fill_view(&outs[i], out[i]);
+  cnn_call call = {.ctx = d->ctx,
+                   .op = d->e->op,
+                   .kernel = kernel,
+                   .args = d->args,
+                   .n_in = d->n_in,
+                   .n_out = n_out,
+                   .in = d->views,
+                   .out = outs,
+                   .rng = d->ctx->rng};
+  if (kernel->plan) CNN_TRY(kernel->plan(&call));
+  if (call.scratch_bytes == 0) return kernel->run(&call);
+  cnn_buffer *scratch;
+  uint8_t kind = d->ctx->kind;
+  d->ctx->kind = CNN_KIND_WORKSPACE;
+  cnn_status status = cnn_buffer_create(d->ctx, d->infer.device, call.scratch_bytes, &scratch);
+  d->ctx->kind = kind;
+  CNN_TRY(status);
+  call.scratch = scratch->data;
+  status = kernel->run(&call);
+  cnn_unref(scratch);
+  return status;
+}
+
+static cnn_status check_recordable(dispatch *d, const cnn_dtype *dtypes, int n_out) {
+  if (!d->record) return CNN_OK;
+  bool any = false;
+  for (int i = 0; i < n_out; i++) any = any || cnn_dtype_is_float(dtypes[i]);
+  if (!any || d->e->op->flags & CNN_OP_NO_GRAD) {
+    d->record = false;
+    return CNN_OK;
+  }
+  if (d->e->op->backward) return CNN_OK;
+  return cnn_fail(d->ctx, CNN_UNSUPPORTED,
+                  "its gradient is not written, but an input requires one: detach() the input, or "
+                  "wrap the call in cnn.no_grad");
+}
+
+static cnn_status finish_record(dispatch *d, cnn_tensor *const *out, int n_out, cnn_node **node) {
+  CNN_TRY(cnn_node_create(d->ctx, d->id, d->args, d->e->spec.n, d->in, d->declared, d->n_in, out,
+                          n_out, d->in_place, node));
+  (*node)->rng = d->ctx->rng;
+  return CNN_OK;
+}
+
+static void attach(cnn_node *node, cnn_tensor *const *out, int n_out) {
+  for (int i = 0; i < n_out; i++)
+    if (cnn_dtype_is_float((cnn_dtype)out[i]->dtype)) cnn_node_attach(node, i, out[i]);
+}
+
+static void keep(cnn_results *r, cnn_tensor *const *out, int n_out) {
+  r->n = n_out;
+  for (int i = 0; i < n_out; i++) r->t[i] = out[i];
+}
+
+// A result that shares input 0's buffer.
+static cnn_status make_view(dispatch *d, cnn_results *r) {
+  cnn_tensor *x = d->in[0], *y;
+  CNN_TRY(cnn_tensor_on(d->ctx, x->buffer, &d->infer.out[0], d->infer.offset, &y));
+  if (d->ctx->inference || x->flags & CNN_INFERENCE) y->flags |= CNN_INFERENCE;
+  y->flags |= x->flags & (CNN_MULTI_VIEW | CNN_NO_GRAD_VIEW);
+  if (!d->ctx->grad_enabled) y->flags |= CNN_NO_GRAD_VIEW;
+  if (d->record) {
+    cnn_node *node;
+    cnn_status status = finish_record(d, &y, 1, &node);
+    if (status != CNN_OK) {
+      cnn_unref(y);
+      return status;
+    }
+    cnn_node_attach(node, 0, y);
+    cnn_unref(node);
+  }
+  y->base = cnn_ref(x->base ? x->base : x);
+  y->generation = y->base->generation;
+  keep(r, &y, 1);
+  return CNN_OK;
+}
+
+// Ops that change arguments: which may be changed, and nothing else may share their bytes.
+static cnn_status check_changed(dispatch *d) {
+  for (int i = 0; i < d->e->spec.n; i++) {
+    if (!d->e->spec.params[i].changed) continue;
+    for (int k = 0; k < d->n_in; k++) {
+      if (d->declared[k] != d->e->input_of[i] || !d->in[k]) continue;
+      bool self = i == 0 && (d->e->op->flags & CNN_OP_SELF);
+      CNN_TRY(cnn_history_check(d->ctx, d->in[k], self && d->record));
+      CNN_TRY(separate(d, d->in[k], k, false));
+    }
+  }
+  return CNN_OK;
+}
+
+static void bump_changed(dispatch *d) {
+  for (int i = 0; i < d->e->spec.n; i++) {
+    if (!d->e->spec.params[i].changed) continue;
+    for (int k = 0; k < d->n_in; k++)
+      if (d->declared[k] == d->e->input_of[i] && d->in[k]) cnn_buffer_bump(d->in[k]->buffer);
+  }
+}
+
+// The kernel changes argument 0 (and gives it back).
+static cnn_status run_self(dispatch *d, cnn_results *r) {
+  cnn_tensor *x = d->in[0];
+  cnn_rewrite rewrite;
+  cnn_dtype dtype = (cnn_dtype)x->dtype;
+  CNN_TRY(check_recordable(d, &dtype, 1));
+  CNN_TRY(check_changed(d));
+  if (d->record) {
+    cnn_node *node;
+    d->in_place = true;
+    CNN_TRY(finish_record(d, &x, 1, &node));
+    CNN_TRY(cnn_rewrite_prepare(d->ctx, x, node, &rewrite));
+  }
+  cnn_status status = run_kernel(d, NULL, 0);
+  if (status != CNN_OK) {
+    if (d->record) cnn_rewrite_drop(&rewrite);
+    return status;
+  }
+  bump_changed(d);
+  d->ctx->rng.offset += d->infer.draws;
+  if (d->record) cnn_rewrite_commit(x, &rewrite);
+  cnn_ref(x);
+  keep(r, &x, 1);
+  return CNN_OK;
+}
+
+static cnn_status run_fresh(dispatch *d, cnn_results *r) {
+  cnn_tensor *out[CNN_MAX_RESULTS];
+  cnn_dtype dtypes[CNN_MAX_RESULTS];
+  int n_out = d->infer.n_out, made = 0;
+  cnn_node *node = NULL;
+  for (int i = 0; i < n_out; i++) dtypes[i] = d->infer.out[i].dtype;
+  CNN_TRY(check_recordable(d, dtypes, n_out));
+  if (d->e->changes) CNN_TRY(check_changed(d));
+  cnn_status status = CNN_OK;
+  uint8_t kind = d->ctx->kind;
+  if (d->record && kind == CNN_KIND_OTHER) d->ctx->kind = CNN_KIND_ACTIVATION;
+  while (made < n_out && status == CNN_OK) {
+    status = cnn_tensor_empty(d->ctx, &d->infer.out[made], &out[made]);
+    if (status == CNN_OK) made++;
+  }
+  if (status == CNN_OK && d->record) status = finish_record(d, out, n_out, &node);
+  if (status == CNN_OK) status = run_kernel(d, out, n_out);
+  d->ctx->kind = kind;
+  if (status != CNN_OK) {
+    cnn_unref(node);
+    while (made > 0) cnn_unref(out[--made]);
+    return status;
+  }
+  if (d->e->changes) bump_changed(d);
+  d->ctx->rng.offset += d->infer.draws;
+  if (node) attach(node, out, n_out);
+  cnn_unref(node);
+  keep(r, out, n_out);
+  return CNN_OK;
+}
+
+static cnn_status run_composite(dispatch *d, cnn_results *r) {
+  cnn_frame f;
+  // Arguments see the promoted inputs.
+  for (int i = 0; i < d->e->spec.n; i++)
+    if (d->args[i].kind == CNN_TENSOR) d->args[i].t = d->in[d->e->input_of[i]];
+  cnn_frame_open(&f, d->ctx);
+  d->e->op->composite(&f, d->args, r);
+  cnn_status status = cnn_frame_close(&f);
+  if (status != CNN_OK) cnn_results_free(r);
+  return status;
+}
+
+static cnn_status infer(dispatch *d) {
+  d->infer.ctx = d->ctx;
+  d->infer.op = d->e->op;
+  d->infer.args = d->args;
+  d->infer.n_args = d->e->spec.n;
+  d->infer.in = d->in;
+  d->infer.n_in = d->n_in;
+  d->infer.n_out = 0;
+  d->infer.draws = 0;
+  return d->e->op->infer ? d->e->op->infer(&d->infer) : CNN_OK;
+}
+
+static cnn_status start(dispatch *d, const cnn_arg *args, int n_args) {
+  d->n_scalars = 0;
+  CNN_TRY(collect(d, args, n_args));
+  if (!(d->e->op->flags & CNN_OP_ANY_DEVICE)) CNN_TRY(check_devices(d));
+  else d->infer.device = d->in[0] ? d->in[0]->device : d->ctx->default_device;
+  if (d->ctx->grad_enabled)
+    for (int i = 0; i < d->n_in; i++)
+      if (d->in[i] && d->in[i]->base) CNN_TRY(cnn_history_refresh(d->ctx, d->in[i]));
+  d->record = cnn_wants_record(d->ctx, d->in, d->n_in);
+  return CNN_OK;
+}
+
+static cnn_status run(dispatch *d, const cnn_arg *args, int n_args, cnn_results *r) {
+  const cnn_op *op = d->e->op;
+  CNN_TRY(start(d, args, n_args));
+  CNN_TRY(promote(d));
+  CNN_TRY(infer(d));
+  // A fused op without a derivative of its own is differentiated through its composite.
+  if (op->composite && (!op->infer || op->flags & CNN_OP_COMPOSITE || (d->record && !op->backward)))
+    return run_composite(d, r);
+  if (op->flags & CNN_OP_VIEW) return make_view(d, r);
+  if (op->flags & CNN_OP_SELF) return run_self(d, r);
+  return run_fresh(d, r);
+}
+
+// The result of `d` in a new tensor first, then copied into x.
+static cnn_status through_copy(dispatch *d, cnn_tensor *x, const cnn_arg *args, int n_args,
+                               cnn_results *r) {
+  cnn_results fresh;
+  CNN_TRY(cnn_dispatch(d->ctx, d->id, args, n_args, &fresh));
+  cnn_status status = cnn_dispatch(d->ctx, cnn_ops_of_engine()->copy_,
+                                   CNN_ARGS(CNN_A_T(x), CNN_A_T(fresh.t[0])), r);
+  cnn_results_free(&fresh);
+  return status;
+}
+
+static cnn_status run_in_place(dispatch *d, const cnn_arg *args, int n_args, cnn_results *r) {
+  cnn_tensor *x = args[0].t;
+  CNN_TRY(start(d, args, n_args));
+  CNN_TRY(cnn_history_check(d->ctx, x, d->record));
+  CNN_TRY(promote(d));
+  CNN_TRY(infer(d));
+  const cnn_meta *y = &d->infer.out[0];
+  if (!cnn_shape_equal(y->ndim, y->shape, x->ndim, x->shape)) {
+    cnn_shape_text a, b;
+    return cnn_fail(d->ctx, CNN_SHAPE, "in place, the result's shape %s must be that of %s, %s",
+                    cnn_shape_format(&a, y->ndim, y->shape), input_name(d, 0),
+                    cnn_shape_format(&b, x->ndim, x->shape));
+  }
+  if (cnn_dtype_category(y->dtype) > cnn_dtype_category((cnn_dtype)x->dtype))
+    return cnn_fail(d->ctx, CNN_DTYPE, "in place, a %s result can't be stored in a %s tensor",
+                    cnn_dtype_name(y->dtype), cnn_dtype_name((cnn_dtype)x->dtype));
+  bool direct = d->in[0] == x && y->dtype == (cnn_dtype)x->dtype && d->e->op->infer &&
+                !(d->e->op->flags & CNN_OP_COMPOSITE);
+  if (!direct) return through_copy(d, x, args, n_args, r);
+  CNN_TRY(check_recordable(d, &y->dtype, 1));
+  CNN_TRY(separate(d, x, 0, true));
+  cnn_rewrite rewrite;
+  if (d->record) {
+    cnn_node *node;
+    CNN_TRY(finish_record(d, &x, 1, &node));
+    CNN_TRY(cnn_rewrite_prepare(d->ctx, x, node, &rewrite));
+  }
+  cnn_status status = run_kernel(d, &x, 1);
+  if (status != CNN_OK) {
+    if (d->record) cnn_rewrite_drop(&rewrite);
+    return status;
+  }
+  cnn_buffer_bump(x->buffer);
+  d->ctx->rng.offset += d->infer.draws;
+  if (d->record) cnn_rewrite_commit(x, &rewrite);
+  cnn_ref(x);
+  keep(r, &x, 1);
+  return CNN_OK;
+}
+
+static cnn_status enter(cnn_context *ctx, int op, const cnn_arg *args, int n_args, cnn_results *r,
+                        bool in_place) {
+  dispatch d;
+  d.ctx = ctx;
+  d.id = op;
+  d.e = cnn_op_at(op);
+  d.in_place = in_place;
+  d.n_in = 0;
+  d.in = d.inline_in;
+  const char *outer = ctx->op;
+  if (!outer) ctx->op = d.e->op->name; // messages name the op that the user called
+  cnn_results_init(r, ctx);
+  cnn_status status = in_place ? run_in_place(&d, args, n_args, r) : run(&d, args, n_args, r);
+  ctx->op = outer;
+  release_inputs(&d);
+  return status;
+}
+
+cnn_status cnn_dispatch(cnn_context *ctx, int op, const cnn_arg *args, int n_args,
+                        cnn_results *r) {
+  return enter(ctx, op, args, n_args, r, false);
+}
+
+cnn_status cnn_dispatch_in_place(cnn_context *ctx, int op, const cnn_arg *args, int n_args,
+                                 cnn_results *r) {
+  return enter(ctx, op, args, n_args, r, true);
+}

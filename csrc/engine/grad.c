@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: MIT
+// What an op's backward reads and gives.
+#include "engine/dispatch.h"
+#include "engine/node.h"
+
+static cnn_tensor *unpack(cnn_grad *g, int index) {
+  cnn_tensor *t;
+  if (g->f->status != CNN_OK) return NULL;
+  cnn_status status = cnn_node_unpack(g->f->ctx, g->node, index, &t);
+  if (status != CNN_OK) {
+    g->f->status = status;
+    return NULL;
+  }
+  return cnn_frame_own(g->f, t);
+}
+
+cnn_tensor *cnn_in(cnn_grad *g, int i) {
+  return g->node->forms[i].ndim < 0 ? NULL : unpack(g, i);
+}
+
+cnn_tensor *cnn_out(cnn_grad *g, int i) { return unpack(g, g->node->n_in + i); }
+
+const cnn_form *cnn_in_form(const cnn_grad *g, int i) { return &g->node->forms[i]; }
+
+const cnn_form *cnn_out_form(const cnn_grad *g, int i) {
+  return &g->node->forms[g->node->n_in + i];
+}
+
+bool cnn_needs(const cnn_grad *g, int i) {
+  return g->node->edges[i].node != NULL || g->node->edges[i].leaf != NULL;
+}
+
+int cnn_n_in(const cnn_grad *g) { return g->node->n_in; }
+
+cnn_tensor *cnn_dy(cnn_grad *g, int i) {
+  if (g->dy[i]) return g->dy[i];
+  if (g->f->status != CNN_OK) return NULL;
+  const cnn_form *form = cnn_out_form(g, i);
+  cnn_meta meta;
+  cnn_tensor *t;
+  cnn_meta_set(&meta, (cnn_dtype)form->dtype, form->device, form->ndim, form->shape);
+  g->f->status = cnn_tensor_empty(g->f->ctx, &meta, &t);
+  if (g->f->status != CNN_OK) return NULL;
+  t = cnn_frame_own(g->f, t);
+  return cnn_frame_do(g->f, cnn_ops_of_engine()->full_like, CNN_ARGS(CNN_A_T(t), CNN_A_I(0)));
+}
+
+void cnn_give(cnn_grad *g, int i, cnn_tensor *t) {
+  if (!t || g->f->status != CNN_OK || !cnn_needs(g, i)) return;
+  const cnn_form *form = cnn_in_form(g, i);
+  if (!cnn_shape_equal(t->ndim, t->shape, form->ndim, form->shape))
+    t = cnn_frame_do(g->f, cnn_ops_of_engine()->sum_to,
+                     CNN_ARGS(CNN_A_T(t), CNN_A_INTS(form->ndim, form->shape)));
+  if (t && t->dtype != form->dtype)
+    t = cnn_frame_do(g->f, cnn_ops_of_engine()->cast, CNN_ARGS(CNN_A_T(t), CNN_A_I(form->dtype)));
+  if (!t) return;
+  cnn_unref(g->dx[i]);
+  g->dx[i] = cnn_ref(t);
+}

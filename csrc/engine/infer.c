@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: MIT
+// What infer functions share.
+#include "engine/op.h"
+#include "engine/registry.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+cnn_meta *cnn_infer_out(cnn_infer *I, cnn_dtype dtype, int ndim, const int64_t *shape) {
+  cnn_meta *out = &I->out[I->n_out++];
+  cnn_meta_set(out, dtype, I->device, ndim, shape);
+  return out;
+}
+
+cnn_status cnn_infer_broadcast(cnn_infer *I, cnn_dtype dtype) {
+  cnn_meta *out = &I->out[I->n_out++];
+  out->dtype = dtype;
+  out->device = I->device;
+  out->ndim = 0;
+  const cnn_tensor *lead = NULL; // first input of the full shape so far
+  for (int i = 0; i < I->n_in; i++) {
+    const cnn_tensor *t = I->in[i];
+    if (!t) continue;
+    if (lead && cnn_shape_equal(out->ndim, out->shape, t->ndim, t->shape)) continue;
+    int before = out->ndim;
+    int64_t shape[CNN_MAX_DIMS];
+    for (int k = 0; k < before; k++) shape[k] = out->shape[k];
+    if (!cnn_shape_broadcast(before, shape, t->ndim, t->shape, &out->ndim, out->shape)) {
+      cnn_shape_text a, b;
+      return cnn_fail(I->ctx, CNN_SHAPE,
+                      "shapes %s and %s don't broadcast: from the last dim on, sizes must be equal "
+                      "or 1",
+                      cnn_shape_format(&a, before, shape), cnn_shape_format(&b, t->ndim, t->shape));
+    }
+    if (cnn_shape_equal(out->ndim, out->shape, t->ndim, t->shape)) lead = t;
+    else if (!cnn_shape_equal(out->ndim, out->shape, before, shape)) lead = NULL;
+  }
+  if (lead) cnn_strides_like(out->ndim, out->shape, lead->strides, out->strides);
+  else cnn_shape_strides(out->ndim, out->shape, out->strides);
+  return CNN_OK;
+}
+
+// Dims as the caller counts them: scripts from 1, C from 0.
+static cnn_status bad_dim(cnn_context *ctx, const char *name, int64_t dim, int ndim) {
+  int base = ctx->index_base;
+  if (dim < 0) {
+    return cnn_fail(ctx, CNN_INDEX, "%s %" PRId64 " is out of range for a tensor with %d dim%s (-%d..-1)",
+                    name, dim, ndim, ndim == 1 ? "" : "s", ndim);
+  }
+  if (ndim == 0)
+    return cnn_fail(ctx, CNN_INDEX, "%s %" PRId64 " is out of range: the tensor has 0 dims", name,
+                    dim + base);
+  return cnn_fail(ctx, CNN_INDEX, "%s %" PRId64 " is out of range for a tensor with %d dim%s (%d..%d)",
+                  name, dim + base, ndim, ndim == 1 ? "" : "s", base, ndim - 1 + base);
+}
+
+cnn_status cnn_check_dim(cnn_context *ctx, const char *name, int64_t dim, int ndim, int *out) {
+  int64_t d = dim < 0 ? dim + ndim : dim;
+  // A 0-d tensor takes its only imaginable dim, as PyTorch does.
+  if (ndim == 0 && (dim == 0 || dim == -1)) return *out = 0, CNN_OK;
+  if (d < 0 || d >= ndim) return bad_dim(ctx, name, dim, ndim);
+  *out = (int)d;
+  return CNN_OK;
+}
+
+cnn_status cnn_check_dims(cnn_context *ctx, const char *name, const cnn_arg *arg, int ndim,
+                          uint32_t *mask) {
+  *mask = 0;
+  if (arg->kind == CNN_INT) {
+    int d;
+    CNN_TRY(cnn_check_dim(ctx, name, arg->i, ndim, &d));
+    *mask = 1u << d;
+    return CNN_OK;
+  }
+  if (arg->kind == CNN_ABSENT || arg->n == 0) {
+    *mask = (1u << ndim) - 1;
+    return CNN_OK;
+  }
+  for (int i = 0; i < arg->n; i++) {
+    int d;
+    CNN_TRY(cnn_check_dim(ctx, name, arg->ints[i], ndim, &d));
+    if (*mask >> d & 1)
+      return cnn_fail(ctx, CNN_INVALID, "%s %d is given twice", name, d + ctx->index_base);
+    *mask |= 1u << d;
+  }
+  return CNN_OK;
+}

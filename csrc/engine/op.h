@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: MIT
+// What an op is, and what its functions see. This header is all that csrc/ops and the backends'
+// kernels share.
+//
+// An op is one const cnn_op: a name, an argument spec, a doc text, and up to four functions:
+//   infer      from the arguments' shapes, dtypes and attributes to the results' (no data touched)
+//   kernel     found by the op's name in the backend's table (not listed here)
+//   backward   from the results' gradients to the arguments', written in ops
+//   composite  the whole op, written in other ops
+// See docs/adding-an-op.md.
+#ifndef CNN_ENGINE_OP_H
+#define CNN_ENGINE_OP_H
+
+#include "base/context.h"
+#include "tensor/tensor.h"
+
+#define CNN_MAX_ARGS 24
+#define CNN_MAX_RESULTS 4
+
+// ---------------------------------------------------------------------------------------------
+// Arguments
+
+// The types that a spec string can name. Scalar positions are 0-based in C; the binding shifts them.
+//   tensor    a tensor that takes part in promotion and has a gradient
+//   operand   a tensor or a number (becomes a 0-d operand of the common dtype)
+//   index     an integer tensor of 1-based positions; no promotion, no gradient
+//   mask      a bool tensor; no promotion, no gradient
+//   other     a tensor outside of promotion that may have a gradient
+//   tensors   a list of tensors (promotion, gradients)
+//   indices   a list of index or mask tensors, with holes
+//   number int bool string dtype device
+//   ints      a list of integers; a single integer counts as a list of one
+//   pair      two integers; a single integer stands for both
+//   dim       a dim, negative from the end; dims: a list of them
+//   pos       a position in a dim, negative from the end
+//   label     a class label or token id, never negative
+//   shape     a list of sizes
+//   a|b|c     one of these words; the value is its index
+// After the type: `?` may be left out, `!` is changed in place, `=value` a default.
+// Example: "x:tensor weight:tensor? eps:number=1e-5 reduction:none|mean|sum=mean".
+typedef enum cnn_type {
+  CNN_T_TENSOR,
+  CNN_T_OPERAND,
+  CNN_T_INDEX,
+  CNN_T_MASK,
+  CNN_T_OTHER,
+  CNN_T_TENSORS,
+  CNN_T_INDICES,
+  CNN_T_NUMBER,
+  CNN_T_INT,
+  CNN_T_BOOL,
+  CNN_T_STRING,
+  CNN_T_DTYPE,
+  CNN_T_DEVICE,
+  CNN_T_INTS,
+  CNN_T_PAIR,
+  CNN_T_DIM,
+  CNN_T_DIMS,
+  CNN_T_POS,
+  CNN_T_LABEL,
+  CNN_T_SHAPE,
+  CNN_T_ENUM,
+  CNN_T_COUNT
+} cnn_type;
+
+// How a value is given.
+typedef enum cnn_arg_kind {
+  CNN_ABSENT, // nil: the default, or none
+  CNN_TENSOR, // t
+  CNN_TENSORS, // ts[n], entries may be NULL for `indices`
+  CNN_NUMBER,  // d
+  CNN_INT,     // i; also bool (0, 1), enum, dtype, device code, dim, pos, label
+  CNN_INTS,    // ints[n]
+  CNN_STRING,  // s
+} cnn_arg_kind;
+
+typedef struct cnn_arg {
+  uint8_t kind;
+  int32_t n;
+  union {
+    cnn_tensor *t;
+    cnn_tensor *const *ts;
+    double d;
+    int64_t i;
+    const int64_t *ints;
+    const char *s;
+  };
+} cnn_arg;
+
+// Ways to write arguments in C: cnn_do(f, sum, T(x), INTS(1, &dim), B(true)).
+#define CNN_A_NONE       ((cnn_arg){.kind = CNN_ABSENT})
+#define CNN_A_T(x)       ((cnn_arg){.kind = (x) ? CNN_TENSOR : CNN_ABSENT, .t = (x)})
+#define CNN_A_N(x)       ((cnn_arg){.kind = CNN_NUMBER, .d = (x)})
+#define CNN_A_I(x)       ((cnn_arg){.kind = CNN_INT, .i = (x)})
+#define CNN_A_INTS(c, v) ((cnn_arg){.kind = CNN_INTS, .n = (c), .ints = (v)})
+#define CNN_A_TS(c, v)   ((cnn_arg){.kind = CNN_TENSORS, .n = (c), .ts = (v)})
+#define CNN_A_DEVICE(x)  CNN_A_I(cnn_device_code(x))
+
+// ---------------------------------------------------------------------------------------------
+// infer
+
+typedef struct cnn_op cnn_op;
+
+// What infer sees and fills. Tensor arguments are numbered as *inputs*: each tensor, operand, index,
+// mask and other is one input (NULL when absent or a number), each list as many as it has entries.
+typedef struct cnn_infer {
+  cnn_context *ctx;
+  const cnn_op *op;
+  const cnn_arg *args;
+  int n_args;
+  cnn_tensor *const *in;
+  int n_in;
+  cnn_dtype dtype;   // the common dtype by the op's promotion rule (of input 0 without one)
+  cnn_device device; // where the inputs are
+  // To fill. Row-major strides are set by cnn_infer_out.
+  int n_out;
+  cnn_meta out[CNN_MAX_RESULTS];
+  int64_t offset;   // view ops: of the view's first element, as an absolute buffer offset
+  uint64_t draws;   // random ops: how many counters are used
+  int64_t work;     // optional: multiply-adds, for summary and for threads
+} cnn_infer;
+
+// Adds a result of that dtype and shape, row-major, on the inputs' device; returns its meta.
+cnn_meta *cnn_infer_out(cnn_infer *I, cnn_dtype dtype, int ndim, const int64_t *shape);
+// Adds a result like an elementwise one: all inputs of promotion broadcast; the stride order of the
+// first input that has the full shape. Fails when the shapes don't fit, naming both.
+cnn_status cnn_infer_broadcast(cnn_infer *I, cnn_dtype dtype);
+
+// ---------------------------------------------------------------------------------------------
+// Kernels
+
+// What a kernel sees of a tensor.
+typedef struct cnn_view {
+  void *data; // of the first element; NULL when absent (or empty)
+  const int64_t *shape;
+  const int64_t *strides; // in elements
+  int ndim;
+  cnn_dtype dtype;
+} cnn_view;
+
+typedef struct cnn_kernel cnn_kernel;
+
+typedef struct cnn_call {
+  cnn_context *ctx; // for messages only
+  const cnn_op *op;
+  const cnn_kernel *kernel;
+  const cnn_arg *args; // defaults filled in; tensors and operands: use in[]
+  int n_in, n_out;
+  const cnn_view *in; // inputs, promoted to the common dtype; absent: data NULL and ndim -1
+  cnn_view *out;      // results; ops that change arguments in place find them in in[]
+  void *scratch;      // as many bytes as plan asked for, aligned to 64
+  size_t scratch_bytes;
+  cnn_rng rng;    // random ops: element i draws from counter rng.offset + i
+  int64_t way;    // plan's choice, for run
+  void *handle;   // plan's, for run
+  void *stream;
+} cnn_call;
+
+// A kernel: `plan` (may be NULL) sets scratch_bytes, way and handle; `run` computes. Neither
+// allocates. run may fail only before it changes anything that others can see, with a message by
+// cnn_fail(call->ctx, ...).
+struct cnn_kernel {
+  cnn_status (*plan)(cnn_call *call);
+  cnn_status (*run)(cnn_call *call);
+  const void *data; // the kernel's own constants (an elementwise row)
+};
+
+static inline int64_t cnn_view_numel(const cnn_view *v) {
+  int64_t n = 1;
+  for (int i = 0; i < v->ndim; i++) n *= v->shape[i];
+  return n;
+}
+static inline bool cnn_view_present(const cnn_view *v) { return v->ndim >= 0; }
+
+// ---------------------------------------------------------------------------------------------
+// Frames: C code written in ops
+
+// A frame owns what its ops make and remembers the first failure: once something failed, every
+// further cnn_do returns NULL and does nothing. So code in a frame reads like a formula, and only its
+// end checks. A NULL tensor argument counts as absent, unless the frame has failed.
+typedef struct cnn_frame {
+  cnn_context *ctx;
+  cnn_status status;
+  int n, capacity;
+  cnn_tensor **owned;
+  cnn_tensor *inline_owned[16];
+} cnn_frame;
+
+void cnn_frame_open(cnn_frame *f, cnn_context *ctx);
+// Releases everything; returns the status.
+cnn_status cnn_frame_close(cnn_frame *f);
+// Hands a reference over to the frame; returns t.
+cnn_tensor *cnn_frame_own(cnn_frame *f, cnn_tensor *t);
+
+// Runs an op; its first result, owned by the frame (or NULL). cnn_frame_results fills `results` with
+// all of them.
+cnn_tensor *cnn_frame_do(cnn_frame *f, int op, const cnn_arg *args, int n_args);
+cnn_tensor *cnn_frame_in_place(cnn_frame *f, int op, const cnn_arg *args, int n_args);
+int cnn_frame_results(cnn_frame *f, int op, const cnn_arg *args, int n_args, cnn_tensor **results,
+                      int capacity);
+
+#define CNN_ARGS(...)                                                                              \
+  (const cnn_arg[]){__VA_ARGS__}, (int)(sizeof((const cnn_arg[]){__VA_ARGS__}) / sizeof(cnn_arg))
+// cnn_do(f, add, T(x), T(y)): the id OP_add comes from ops/ops.h.
+#define cnn_do(f, name, ...)  cnn_frame_do(f, OP_##name, CNN_ARGS(__VA_ARGS__))
+#define cnn_do_(f, name, ...) cnn_frame_in_place(f, OP_##name, CNN_ARGS(__VA_ARGS__))
+
+// The value of a one-element tensor, read to the host (waits for the device). Fails on meta.
+double cnn_frame_read(cnn_frame *f, cnn_tensor *t);
+
+// ---------------------------------------------------------------------------------------------
+// backward
+
+typedef struct cnn_node cnn_node;
+
+// The form of a tensor that need not exist any more.
+typedef struct cnn_form {
+  uint8_t dtype; // cnn_dtype
+  int8_t ndim;   // -1: the input was absent
+  cnn_device device;
+  const int64_t *shape;
+} cnn_form;
+
+// What backward sees. Everything in frame->... is released afterwards.
+typedef struct cnn_grad {
+  cnn_frame *f;
+  cnn_node *node;
+  const cnn_arg *args;   // attributes; tensors: use cnn_in
+  cnn_tensor *const *dy; // gradient of each result, NULL where none came
+  cnn_tensor **dx;       // to fill through cnn_give: gradient of each input
+  cnn_rng rng;           // random ops: what the forward drew from
+} cnn_grad;
+
+// Input or result i as the op saw it. NULL (and a failed frame) when it was changed since, or was
+// not saved.
+cnn_tensor *cnn_in(cnn_grad *g, int i);
+cnn_tensor *cnn_out(cnn_grad *g, int i);
+// Shape, dtype and device of input or result i, whether it was saved or not.
+const cnn_form *cnn_in_form(const cnn_grad *g, int i);
+const cnn_form *cnn_out_form(const cnn_grad *g, int i);
+bool cnn_needs(const cnn_grad *g, int i); // whether input i wants a gradient
+int cnn_n_in(const cnn_grad *g);
+// The gradient of result i, zeros where none came.
+cnn_tensor *cnn_dy(cnn_grad *g, int i);
+// Sets the gradient of input i: t is summed to the input's shape where the op broadcast it, and cast
+// to its dtype. NULL: no gradient. Ignored when the input needs none.
+void cnn_give(cnn_grad *g, int i, cnn_tensor *t);
+
+// ---------------------------------------------------------------------------------------------
+// Ops
+
+enum {
+  CNN_OP_IN_PLACE = 1,    // elementwise: also has the form x:name_()
+  CNN_OP_VIEW = 2,        // the result shares input 0's buffer; no kernel
+  CNN_OP_COMPOSITE = 4,   // only written in ops; no kernel
+  CNN_OP_RANDOM = 8,      // draws from the context's generator
+  CNN_OP_SELF = 16,       // changes argument 0 in place and returns it (name ends with _)
+  CNN_OP_INTERNAL = 32,   // not offered to scripts
+  CNN_OP_NO_GRAD = 64,    // the result never has a gradient, by nature
+  CNN_OP_LIST = 128,      // the number of results varies: scripts get a list
+  CNN_OP_FUNCTION = 256,  // offered as a function only, not as a method
+  CNN_OP_ANY_DEVICE = 512 // its inputs may be on different devices (copies)
+};
+
+typedef enum cnn_promotion {
+  CNN_PROMOTE_NONE,
+  CNN_PROMOTE_COMMON, // PyTorch's result type of all tensor, operand and tensors arguments
+  CNN_PROMOTE_FLOAT,  // the same, integers become the default float dtype
+  CNN_PROMOTE_SAME,   // no promotion: different dtypes are an error that names both
+} cnn_promotion;
+
+// Where composites and list ops put results: each gets one more reference.
+typedef struct cnn_results {
+  cnn_context *ctx;
+  int n, capacity;
+  cnn_tensor **t;
+  cnn_tensor *inline_t[CNN_MAX_RESULTS];
+} cnn_results;
+
+struct cnn_op {
+  const char *name;
+  const char *args;
+  const char *doc;     // first line: what it computes. Then shapes, errors, formula
+  const char *results; // names, "values indices"; NULL: one result "y"
+  const char *saves;   // what backward reads: "x w y", or "x if w, w if x"
+  uint32_t flags;
+  cnn_promotion promote;
+  cnn_status (*infer)(cnn_infer *I);
+  void (*backward)(cnn_grad *g);
+  void (*composite)(cnn_frame *f, const cnn_arg *args, cnn_results *r);
+};
+
+void cnn_results_add(cnn_frame *f, cnn_results *r, cnn_tensor *t);
+
+// Argument helpers for infer, composite and kernels; i counts arguments, not inputs.
+static inline bool cnn_has(const cnn_arg *args, int i) { return args[i].kind != CNN_ABSENT; }
+
+// A dim argument (negative from the end) within ndim dims. Fails naming the dim as scripts count it.
+cnn_status cnn_check_dim(cnn_context *ctx, const char *name, int64_t dim, int ndim, int *out);
+// A list of dims as a bit mask; an absent or empty list means all. Duplicates are an error.
+cnn_status cnn_check_dims(cnn_context *ctx, const char *name, const cnn_arg *arg, int ndim,
+                          uint32_t *mask);
+
+#endif

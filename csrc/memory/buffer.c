@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: MIT
+#include "memory/buffer.h"
+
+#include <pthread.h>
+#include <stdio.h>
+
+#include "base/alloc.h"
+#include "memory/cpu_memory.h"
+
+const char *cnn_kind_name(cnn_kind kind) {
+  static const char *const names[] = {
+#define NAME(name, text) text,
+      CNN_KIND_MAP(NAME)
+#undef NAME
+  };
+  return names[kind];
+}
+
+static cnn_pool *cpu_pool;
+static pthread_once_t cpu_once = PTHREAD_ONCE_INIT;
+
+static void make_cpu_pool(void) { cpu_pool = cnn_pool_create(&cnn_cpu_mapper); }
+
+cnn_pool *cnn_device_pool(cnn_device device) {
+  if (device.type != CNN_CPU) return NULL;
+  if (__builtin_expect(cpu_pool == NULL, 0)) pthread_once(&cpu_once, make_cpu_pool);
+  return cpu_pool;
+}
+
+static void destroy(cnn_object *o) {
+  cnn_buffer *b = (cnn_buffer *)o;
+  if (b->block) cnn_pool_free(b->pool, b->block);
+  else if (b->release) b->release(b->owner);
+  cnn_free(b);
+}
+
+static const cnn_class buffer_class = {"buffer", destroy};
+
+static void describe_bytes(char *text, size_t size, double bytes) {
+  if (bytes < 1024) snprintf(text, size, "%.0f bytes", bytes);
+  else if (bytes < 0x1p20) snprintf(text, size, "%.1f KiB", bytes * 0x1p-10);
+  else if (bytes < 0x1p30) snprintf(text, size, "%.1f MiB", bytes * 0x1p-20);
+  else snprintf(text, size, "%.2f GiB", bytes * 0x1p-30);
+}
+
+static cnn_status out_of_memory(cnn_context *ctx, cnn_device device, size_t bytes) {
+  cnn_pool *pool = cnn_device_pool(device);
+  char asked[32], used[32], limit[32], free_run[32], kinds[320] = "";
+  describe_bytes(asked, sizeof asked, (double)bytes);
+  if (!pool)
+    return cnn_fail(ctx, CNN_OOM, "out of memory on %s: %s asked for", cnn_device_name(device),
+                    asked);
+  cnn_pool_stats s;
+  cnn_pool_get_stats(pool, &s);
+  describe_bytes(used, sizeof used, (double)s.allocated.current);
+  describe_bytes(limit, sizeof limit, (double)s.limit);
+  describe_bytes(free_run, sizeof free_run, (double)s.largest_free);
+  int at = 0;
+  for (int k = 0; k < CNN_POOL_KINDS; k++) {
+    if (s.kinds[k].current == 0 || at >= (int)sizeof kinds - 1) continue;
+    char part[32];
+    describe_bytes(part, sizeof part, (double)s.kinds[k].current);
+    at += snprintf(kinds + at, sizeof kinds - (size_t)at, "%s%s %s", at ? ", " : "",
+                   cnn_kind_name((cnn_kind)k), part);
+  }
+  return cnn_fail(ctx, CNN_OOM,
+                  "out of memory on %s: %s asked for, %s in use (%s), limit %s, largest free block "
+                  "%s; use a smaller batch, free tensors (t:free(), cnn.scope), or raise the limit",
+                  cnn_device_name(device), asked, used, kinds, limit, free_run);
+}
+
+static cnn_buffer *new_buffer(cnn_device device, size_t bytes, cnn_kind kind) {
+  cnn_buffer *b = cnn_malloc(sizeof *b);
+  if (!b) return NULL;
+  cnn_object_init(&b->object, &buffer_class);
+  b->data = NULL;
+  b->bytes = bytes;
+  atomic_init(&b->version, 0);
+  b->device = device;
+  b->kind = (uint8_t)kind;
+  b->pool = NULL;
+  b->block = NULL;
+  b->release = NULL;
+  b->owner = NULL;
+  return b;
+}
+
+cnn_status cnn_buffer_create(cnn_context *ctx, cnn_device device, size_t bytes, cnn_buffer **out) {
+  cnn_buffer *b = new_buffer(device, bytes, (cnn_kind)ctx->kind);
+  if (!b) return out_of_memory(ctx, device, bytes);
+  if (bytes > 0 && device.type != CNN_META) {
+    b->pool = cnn_device_pool(device);
+    b->block = b->pool ? cnn_pool_alloc(b->pool, bytes, b->kind) : NULL;
+    if (!b->block) {
+      cnn_free(b);
+      return out_of_memory(ctx, device, bytes);
+    }
+    b->data = b->block->data;
+  }
+  *out = b;
+  return CNN_OK;
+}
+
+cnn_status cnn_buffer_wrap(cnn_context *ctx, cnn_device device, void *data, size_t bytes,
+                           void (*release)(void *owner), void *owner, cnn_buffer **out) {
+  cnn_buffer *b = new_buffer(device, bytes, (cnn_kind)ctx->kind);
+  if (!b) return out_of_memory(ctx, device, bytes);
+  b->data = data;
+  b->release = release;
+  b->owner = owner;
+  *out = b;
+  return CNN_OK;
+}
+
+void cnn_buffer_retag(cnn_buffer *buffer, cnn_kind kind) {
+  if (buffer->kind == kind) return;
+  buffer->kind = (uint8_t)kind;
+  if (buffer->block) cnn_pool_retag(buffer->pool, buffer->block, (uint8_t)kind);
+}

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: MIT
+// A buffer: counted bytes of one device, with a version that every in-place change moves.
+//
+// All views of the same bytes share the buffer and so its version. On `meta` a buffer has a size and
+// no bytes.
+#ifndef CNN_MEMORY_BUFFER_H
+#define CNN_MEMORY_BUFFER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/context.h"
+#include "base/device.h"
+#include "base/object.h"
+#include "memory/pool.h"
+
+// What a buffer's bytes are for. The pools keep their statistics by it.
+#define CNN_KIND_MAP(X)                                                                            \
+  X(OTHER, "other")                                                                                \
+  X(PARAMETER, "parameters")                                                                       \
+  X(GRADIENT, "gradients")                                                                         \
+  X(STATE, "optimizer state")                                                                      \
+  X(ACTIVATION, "activations")                                                                     \
+  X(BUFFER, "buffers")                                                                             \
+  X(WORKSPACE, "workspace")                                                                        \
+  X(DATA, "data")
+
+typedef enum cnn_kind {
+#define CNN_KIND_ENUM(name, text) CNN_KIND_##name,
+  CNN_KIND_MAP(CNN_KIND_ENUM)
+#undef CNN_KIND_ENUM
+} cnn_kind;
+
+const char *cnn_kind_name(cnn_kind kind);
+
+typedef struct cnn_buffer {
+  cnn_object object;
+  void *data; // NULL on meta and for 0 bytes
+  size_t bytes;
+  atomic_uint version;
+  cnn_device device;
+  uint8_t kind;
+  cnn_pool *pool;
+  cnn_block *block; // NULL for meta, for 0 bytes and for foreign memory
+  void (*release)(void *owner); // foreign memory: called once with the last reference
+  void *owner;
+} cnn_buffer;
+
+// The pool that serves a device, made on first use. NULL (no message) when there is none.
+cnn_pool *cnn_device_pool(cnn_device device);
+
+// A buffer of `bytes` on the device, contents undefined, counted as ctx->kind. CNN_OOM with a message
+// that says what was asked and what is in use by kind. *out is written on success only.
+cnn_status cnn_buffer_create(cnn_context *ctx, cnn_device device, size_t bytes, cnn_buffer **out);
+
+// Wraps memory of somebody else's (a mapped file); release(owner) is called when it is done with,
+// and on failure of this call is not.
+cnn_status cnn_buffer_wrap(cnn_context *ctx, cnn_device device, void *data, size_t bytes,
+                           void (*release)(void *owner), void *owner, cnn_buffer **out);
+
+// Counts the bytes under another kind from now on.
+void cnn_buffer_retag(cnn_buffer *buffer, cnn_kind kind);
+
+static inline unsigned cnn_buffer_version(cnn_buffer *b) {
+  return atomic_load_explicit(&b->version, memory_order_relaxed);
+}
+static inline void cnn_buffer_bump(cnn_buffer *b) {
+  atomic_fetch_add_explicit(&b->version, 1, memory_order_relaxed);
+}
+
+#endif

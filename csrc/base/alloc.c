@@ -29,10 +29,18 @@ bool cnn_fault_hit(void) {
   return failure_is_sticky ? n >= first_failure : n == first_failure;
 }
 
-void *cnn_malloc(size_t bytes) { return cnn_fault_hit() ? NULL : malloc(bytes); }
+void *cnn_malloc(size_t bytes) {
+  return cnn_fault_hit() ? NULL : malloc(bytes);
+}
 
-void *cnn_calloc(size_t bytes) { return cnn_fault_hit() ? NULL : calloc(1, bytes); }
+void *cnn_calloc(size_t bytes) {
+  return cnn_fault_hit() ? NULL : calloc(1, bytes);
+}
 
-void *cnn_realloc(void *p, size_t bytes) { return cnn_fault_hit() ? NULL : realloc(p, bytes); }
+void *cnn_realloc(void *p, size_t bytes) {
+  return cnn_fault_hit() ? NULL : realloc(p, bytes);
+}
 
-void cnn_free(void *p) { free(p); }
+void cnn_free(void *p) {
+  free(p);
+}

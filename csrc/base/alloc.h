@@ -8,7 +8,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-// Each returns NULL when there is no memory, or when the injected fault says so. Free with cnn_free.
+// Each returns NULL when there is no memory, or when the injected fault says so. Free with
+// cnn_free.
 void *cnn_malloc(size_t bytes);
 void *cnn_calloc(size_t bytes);
 void *cnn_realloc(void *p, size_t bytes);

@@ -18,7 +18,9 @@ static inline bool cnn_device_equal(cnn_device a, cnn_device b) {
 }
 
 // Packs a device into an integer argument and back.
-static inline int64_t cnn_device_code(cnn_device d) { return d.type * 256 + d.index; }
+static inline int64_t cnn_device_code(cnn_device d) {
+  return d.type * 256 + d.index;
+}
 static inline cnn_device cnn_device_decode(int64_t code) {
   cnn_device d = {(uint8_t)(code / 256), (uint8_t)(code % 256)};
   return d;

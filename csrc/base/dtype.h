@@ -48,15 +48,21 @@ typedef struct cnn_dtype_info {
 
 extern const cnn_dtype_info cnn_dtype_table[CNN_DTYPE_COUNT];
 
-static inline const char *cnn_dtype_name(cnn_dtype t) { return cnn_dtype_table[t].name; }
-static inline size_t cnn_dtype_size(cnn_dtype t) { return cnn_dtype_table[t].bits / 8; }
+static inline const char *cnn_dtype_name(cnn_dtype t) {
+  return cnn_dtype_table[t].name;
+}
+static inline size_t cnn_dtype_size(cnn_dtype t) {
+  return cnn_dtype_table[t].bits / 8;
+}
 static inline cnn_category cnn_dtype_category(cnn_dtype t) {
   return (cnn_category)cnn_dtype_table[t].category;
 }
 static inline bool cnn_dtype_is_float(cnn_dtype t) {
   return cnn_dtype_category(t) == CNN_CAT_FLOAT;
 }
-static inline bool cnn_dtype_is_half(cnn_dtype t) { return t == CNN_F16 || t == CNN_BF16; }
+static inline bool cnn_dtype_is_half(cnn_dtype t) {
+  return t == CNN_F16 || t == CNN_BF16;
+}
 
 // The dtype of that name, or CNN_DTYPE_COUNT.
 cnn_dtype cnn_dtype_from_name(const char *name);

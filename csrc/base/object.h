@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Intrusive reference counts. Creating functions return one reference, getters lend, nothing takes an
-// argument's reference away.
+// Intrusive reference counts. Creating functions return one reference, getters lend, nothing takes
+// an argument's reference away.
 //
 // Objects form long chains (a tape of a million nodes). They are released by a loop: an object that
 // dies while another is being destroyed waits in a list of the thread, so the C stack stays flat.

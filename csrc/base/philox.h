@@ -32,7 +32,9 @@ static inline cnn_philox cnn_philox_at(uint64_t seed, uint64_t counter) {
 }
 
 // Uniform in [0, 1): 24 bits for float, 53 for double, so that 1 is never reached.
-static inline float cnn_uniform_f32(cnn_philox r) { return (float)(r.v[0] >> 8) * 0x1p-24f; }
+static inline float cnn_uniform_f32(cnn_philox r) {
+  return (float)(r.v[0] >> 8) * 0x1p-24f;
+}
 
 static inline double cnn_uniform_f64(cnn_philox r) {
   return (double)((((uint64_t)r.v[0] << 32) | r.v[1]) >> 11) * 0x1p-53;

@@ -9,8 +9,10 @@ int64_t cnn_shape_numel(int ndim, const int64_t *shape) {
   int64_t n = 1;
   bool empty = false;
   for (int i = 0; i < ndim; i++) {
-    if (shape[i] == 0) empty = true;
-    else if (__builtin_mul_overflow(n, shape[i], &n)) return -1;
+    if (shape[i] == 0)
+      empty = true;
+    else if (__builtin_mul_overflow(n, shape[i], &n))
+      return -1;
   }
   return empty ? 0 : n;
 }
@@ -93,8 +95,10 @@ void cnn_strides_extent(int ndim, const int64_t *shape, const int64_t *strides, 
       return;
     }
     int64_t reach = (shape[i] - 1) * strides[i];
-    if (reach < 0) lo += reach;
-    else hi += reach;
+    if (reach < 0)
+      lo += reach;
+    else
+      hi += reach;
   }
   *lowest = lo, *span = hi - lo + 1;
 }

@@ -13,10 +13,10 @@
 typedef struct entry {
   cnn_object *key; // cnn_node or, for leaves, cnn_tensor (referenced)
   bool leaf;
-  bool wanted;  // on a path to something that gets a gradient
-  int pending;  // gradients still to come
-  int edge;     // while discovering: the next edge to look at
-  int capture;  // 1 + the first of the inputs that this is, chained in `inputs`
+  bool wanted; // on a path to something that gets a gradient
+  int pending; // gradients still to come
+  int edge;    // while discovering: the next edge to look at
+  int capture; // 1 + the first of the inputs that this is, chained in `inputs`
   int n_grads;
   cnn_tensor **grads; // one per output
   cnn_tensor *one;    // storage for the common case
@@ -57,7 +57,9 @@ struct cnn_engine {
 // ---------------------------------------------------------------------------------------------
 // Entries
 
-static size_t hash(const void *key) { return (size_t)(((uintptr_t)key >> 4) * 0x9E3779B97F4A7C15u); }
+static size_t hash(const void *key) {
+  return (size_t)(((uintptr_t)key >> 4) * 0x9E3779B97F4A7C15u);
+}
 
 static int find(const cnn_engine *e, const void *key) {
   if (e->table_size == 0) return -1;
@@ -113,7 +115,9 @@ static cnn_status obtain(cnn_engine *e, cnn_object *key, bool leaf, int n, int *
   return CNN_OK;
 }
 
-static cnn_tensor **grad_slot(entry *x, int slot) { return x->grads ? &x->grads[slot] : &x->one; }
+static cnn_tensor **grad_slot(entry *x, int slot) {
+  return x->grads ? &x->grads[slot] : &x->one;
+}
 
 static cnn_status obtain_edge(cnn_engine *e, const cnn_edge *edge, int *at) {
   if (edge->node) return obtain(e, &edge->node->object, false, edge->node->n_out, at);
@@ -141,8 +145,7 @@ static int pop(cnn_engine *e) {
   for (;;) {
     int child = 2 * i + 1;
     if (child >= e->n_ready) break;
-    if (child + 1 < e->n_ready &&
-        sequence(e, e->ready[child + 1]) > sequence(e, e->ready[child]))
+    if (child + 1 < e->n_ready && sequence(e, e->ready[child + 1]) > sequence(e, e->ready[child]))
       child++;
     if (sequence(e, e->ready[child]) <= sequence(e, last)) break;
     e->ready[i] = e->ready[child];
@@ -200,7 +203,9 @@ static cnn_status root_gradient(cnn_engine *e, cnn_tensor *root, cnn_tensor *giv
                       "backward: a tensor of shape %s needs a gradient of that shape; without one, "
                       "start from a single number, such as a loss",
                       cnn_shape_format(&a, root->ndim, root->shape));
-    return call_op(e->ctx, cnn_ops_of_engine()->full_like, CNN_ARGS(CNN_A_T(root), CNN_A_I(1)),
+    return call_op(e->ctx, cnn_ops_of_engine()->full,
+                   CNN_ARGS(CNN_A_INTS(root->ndim, root->shape), CNN_A_I(1), CNN_A_I(root->dtype),
+                            CNN_A_DEVICE(root->device)),
                    out);
   }
   if (!cnn_shape_equal(root->ndim, root->shape, given->ndim, given->shape))
@@ -244,8 +249,8 @@ static cnn_status add_input(cnn_engine *e, cnn_tensor *t, int i) {
   return CNN_OK;
 }
 
-// Finds what the roots lead to, which of it is wanted, and how many gradients each will get. Entries
-// grow while we walk, so they are named by number.
+// Finds what the roots lead to, which of it is wanted, and how many gradients each will get.
+// Entries grow while we walk, so they are named by number.
 static cnn_status discover(cnn_engine *e, int n_roots_and_inputs) {
   bool all = e->n_inputs == 0;
   int depth = 0, capacity = 64;
@@ -259,8 +264,7 @@ static cnn_status discover(cnn_engine *e, int n_roots_and_inputs) {
     while (depth > 0 && status == CNN_OK) {
       entry *x = &e->entries[stack[depth - 1]];
       cnn_node *node = x->leaf ? NULL : (cnn_node *)x->key;
-      if (x->edge == 1)
-        x->wanted = x->capture || (x->leaf ? all : all || node->op < 0);
+      if (x->edge == 1) x->wanted = x->capture || (x->leaf ? all : all || node->op < 0);
       if (!node || x->edge > node->n_in) {
         bool wanted = x->wanted;
         if (--depth > 0 && wanted) e->entries[stack[depth - 1]].wanted = true;
@@ -318,8 +322,10 @@ cnn_status cnn_engine_create(cnn_context *ctx, cnn_tensor *const *roots, cnn_ten
   cnn_status status = CNN_OK;
   if (n_inputs > 0) {
     e->inputs = cnn_calloc((size_t)n_inputs * sizeof *e->inputs);
-    if (!e->inputs) status = no_memory(e);
-    else e->n_inputs = n_inputs;
+    if (!e->inputs)
+      status = no_memory(e);
+    else
+      e->n_inputs = n_inputs;
   }
   for (int i = 0; i < n_roots && status == CNN_OK; i++)
     status = add_root(e, roots[i], grads ? grads[i] : NULL);
@@ -388,8 +394,9 @@ static bool next_hook(cnn_engine *e, const cnn_hooks *hooks, cnn_node *node) {
     cnn_tensor *g = *grad_slot(x, h->slot);
     if (!g) continue;
     e->hook_in = g;
-    e->call = (cnn_engine_call){h->function, true, (e->flags & CNN_BACKWARD_CREATE) != 0,
-                                node,        1,    1, &e->hook_in};
+    e->call =
+        (cnn_engine_call){h->function, true,       (e->flags & CNN_BACKWARD_CREATE) != 0, node, 1,
+                          1,           &e->hook_in};
     return true;
   }
   return false;
@@ -424,7 +431,8 @@ static cnn_status check_nan(cnn_engine *e, cnn_node *node) {
     if (value != 0)
       return cnn_fail(e->ctx, CNN_STATE, "%s returned NaN in its gradient of input %d%s%s",
                       cnn_node_name(node, name, sizeof name), i + 1,
-                      node->origin ? "; its forward ran at " : "", node->origin ? node->origin : "");
+                      node->origin ? "; its forward ran at " : "",
+                      node->origin ? node->origin : "");
   }
   return CNN_OK;
 }
@@ -438,13 +446,9 @@ static cnn_status compute(cnn_engine *e) {
                     "backward: the graph was freed by an earlier backward; call that one with "
                     "{retain_graph = true}");
   if (node->op < 0) {
-    e->call = (cnn_engine_call){node->function,
-                                false,
-                                (e->flags & CNN_BACKWARD_CREATE) != 0,
-                                node,
-                                node->n_out,
-                                node->n_in,
-                                x->grads ? x->grads : &x->one};
+    e->call =
+        (cnn_engine_call){node->function, false,      (e->flags & CNN_BACKWARD_CREATE) != 0, node,
+                          node->n_out,    node->n_in, x->grads ? x->grads : &x->one};
     return CNN_CALL;
   }
   cnn_context *ctx = e->ctx;
@@ -473,20 +477,16 @@ static cnn_status check_answer(cnn_engine *e, cnn_node *node, int i, const cnn_t
   const cnn_form *form = &node->forms[i];
   if (!cnn_shape_equal(t->ndim, t->shape, form->ndim, form->shape))
     return cnn_fail(e->ctx, CNN_SHAPE, "%s gave a gradient of shape %s for input %d, which is %s",
-                    cnn_node_name(node, name, sizeof name),
-                    cnn_shape_format(&a, t->ndim, t->shape), i + 1,
-                    cnn_shape_format(&b, form->ndim, form->shape));
+                    cnn_node_name(node, name, sizeof name), cnn_shape_format(&a, t->ndim, t->shape),
+                    i + 1, cnn_shape_format(&b, form->ndim, form->shape));
   return CNN_OK;
 }
 
 cnn_status cnn_engine_answer(cnn_engine *e, cnn_tensor *const *results, int n) {
   entry *x = &e->entries[e->current];
   if (e->call.hook) {
-    int slot = x->leaf ? 0 : 0;
     const cnn_hooks *hooks = x->leaf ? ((cnn_tensor *)x->key)->hooks : current_node(e)->hooks;
-    slot = hooks->list[e->hook].slot;
-    cnn_tensor **g = grad_slot(x, slot);
-    e->hook++;
+    cnn_tensor **g = grad_slot(x, hooks->list[e->hook++].slot);
     if (n < 1 || !results[0]) return CNN_OK;
     cnn_shape_text a, b;
     if (!cnn_shape_equal(results[0]->ndim, results[0]->shape, (*g)->ndim, (*g)->shape))
@@ -563,8 +563,8 @@ static cnn_status own_gradient(cnn_engine *e, cnn_tensor *leaf, cnn_tensor **slo
   if (!leaf_dense) cnn_shape_strides(meta.ndim, meta.shape, meta.strides);
   CNN_TRY(cnn_tensor_empty(e->ctx, &meta, &copy));
   cnn_results r;
-  cnn_status status = cnn_dispatch(e->ctx, cnn_ops_of_engine()->copy_,
-                                   CNN_ARGS(CNN_A_T(copy), CNN_A_T(g)), &r);
+  cnn_status status =
+      cnn_dispatch(e->ctx, cnn_ops_of_engine()->copy_, CNN_ARGS(CNN_A_T(copy), CNN_A_T(g)), &r);
   if (status != CNN_OK) {
     cnn_unref(copy);
     return status;
@@ -633,9 +633,12 @@ static cnn_status finish_leaves(cnn_engine *e) {
   for (int k = 0; k < e->n_entries && status == CNN_OK; k++) {
     entry *x = &e->entries[k];
     if (!x->leaf || !x->one) continue;
-    if (e->n_inputs > 0) status = collect_inputs(e, x);
-    else if (e->parent) status = give_to_parent(e, x);
-    else status = commit_leaf(e, x);
+    if (e->n_inputs > 0)
+      status = collect_inputs(e, x);
+    else if (e->parent)
+      status = give_to_parent(e, x);
+    else
+      status = commit_leaf(e, x);
     if (status != CNN_OK || e->n_inputs > 0) continue;
     cnn_unref(x->one);
     x->one = NULL;
@@ -706,9 +709,13 @@ cnn_status cnn_engine_run(cnn_engine *e) {
   return status;
 }
 
-const cnn_engine_call *cnn_engine_pending(const cnn_engine *e) { return &e->call; }
+const cnn_engine_call *cnn_engine_pending(const cnn_engine *e) {
+  return &e->call;
+}
 
-cnn_tensor *cnn_engine_gradient(const cnn_engine *e, int i) { return e->inputs[i].grad; }
+cnn_tensor *cnn_engine_gradient(const cnn_engine *e, int i) {
+  return e->inputs[i].grad;
+}
 
 cnn_status cnn_backward(cnn_context *ctx, cnn_tensor *root, cnn_tensor *grad, unsigned flags) {
   cnn_engine *e;

@@ -2,9 +2,9 @@
 // The backward pass: an iterative engine over the tape.
 //
 // It is a state machine that the caller steps. When a node or a hook is a function of the host, run
-// returns CNN_CALL and the host calls it, with no frame of the core on the C stack, and answers. After
-// CNN_OOM the same step may be tried again once memory was freed. Gradients of leaves are added to
-// their .grad at the very end: a backward that fails leaves every .grad as it was.
+// returns CNN_CALL and the host calls it, with no frame of the core on the C stack, and answers.
+// After CNN_OOM the same step may be tried again once memory was freed. Gradients of leaves are
+// added to their .grad at the very end: a backward that fails leaves every .grad as it was.
 #ifndef CNN_ENGINE_BACKWARD_H
 #define CNN_ENGINE_BACKWARD_H
 
@@ -21,11 +21,11 @@ enum {
 // A call that the host must make.
 typedef struct cnn_engine_call {
   int64_t function;
-  bool hook;          // a hook: one gradient in, at most one out
-  bool create_graph;  // gradients are on during the call
-  cnn_node *node;     // of a function; NULL for a leaf's hook
-  int n_in, n_out;    // gradients given, and results expected (one per input of the node)
-  cnn_tensor **in;    // borrowed; NULL where no gradient came
+  bool hook;         // a hook: one gradient in, at most one out
+  bool create_graph; // gradients are on during the call
+  cnn_node *node;    // of a function; NULL for a leaf's hook
+  int n_in, n_out;   // gradients given, and results expected (one per input of the node)
+  cnn_tensor **in;   // borrowed; NULL where no gradient came
 } cnn_engine_call;
 
 // A pass from `roots`, with their gradients (NULL entries: 1, for tensors of one element). With

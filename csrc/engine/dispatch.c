@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The order of a dispatch: collect and check the arguments, bring inputs to one dtype, infer, allocate
-// results and tape, run the kernel, and only then change what others can see. Everything that may
-// fail comes before the first visible change, so a failed op changes nothing.
+// The order of a dispatch: collect and check the arguments, bring inputs to one dtype, infer,
+// allocate results and tape, run the kernel, and only then change what others can see. Everything
+// that may fail comes before the first visible change, so a failed op changes nothing.
 #include "engine/dispatch.h"
 
 #include <inttypes.h>
@@ -103,8 +103,10 @@ static cnn_status collect(dispatch *d, const cnn_arg *args, int n_args) {
     const cnn_param *p = &spec->params[i];
     d->args[i] = i < n_args ? args[i] : CNN_A_NONE;
     if (d->args[i].kind == CNN_ABSENT) {
-      if (p->has_default) d->args[i] = p->value;
-      else if (!p->optional) return missing(d, i);
+      if (p->has_default)
+        d->args[i] = p->value;
+      else if (!p->optional)
+        return missing(d, i);
     }
     if (d->e->input_of[i] < 0) continue;
     const cnn_arg *a = &d->args[i];
@@ -116,8 +118,9 @@ static cnn_status collect(dispatch *d, const cnn_arg *args, int n_args) {
       d->in[d->n_in++] = t;
       if (!t) continue;
       if (p->type == CNN_T_INDEX && cnn_dtype_category((cnn_dtype)t->dtype) != CNN_CAT_INT)
-        return cnn_fail(d->ctx, CNN_DTYPE, "%s must be an integer tensor, not %s: use %s:to(\"int64\")",
-                        p->name, cnn_dtype_name((cnn_dtype)t->dtype), p->name);
+        return cnn_fail(d->ctx, CNN_DTYPE,
+                        "%s must be an integer tensor, not %s: use %s:to(\"int64\")", p->name,
+                        cnn_dtype_name((cnn_dtype)t->dtype), p->name);
       if (p->type == CNN_T_MASK && t->dtype != CNN_BOOL)
         return cnn_fail(d->ctx, CNN_DTYPE, "%s must be a bool tensor, not %s: use %s:to(\"bool\")",
                         p->name, cnn_dtype_name((cnn_dtype)t->dtype), p->name);
@@ -166,17 +169,18 @@ static cnn_dtype common_dtype(const dispatch *d) {
       const cnn_tensor *t = d->in[input];
       if (!counts || (!t && a->kind == CNN_ABSENT)) continue;
       int level = t ? (t->ndim == 0) : 2;
-      cnn_dtype dtype = t ? (cnn_dtype)t->dtype
-                          : a->kind == CNN_NUMBER ? d->ctx->default_dtype : CNN_I64;
-      best[level] = best[level] < 0 ? (int)dtype
-                                    : (int)cnn_dtype_promote((cnn_dtype)best[level], dtype);
+      cnn_dtype dtype = t                       ? (cnn_dtype)t->dtype
+                        : a->kind == CNN_NUMBER ? d->ctx->default_dtype
+                                                : CNN_I64;
+      best[level] =
+          best[level] < 0 ? (int)dtype : (int)cnn_dtype_promote((cnn_dtype)best[level], dtype);
     }
   }
   int result = best[0];
   for (int level = 1; level < 3; level++) {
     if (best[level] < 0) continue;
-    if (result < 0 || cnn_dtype_category((cnn_dtype)best[level]) >
-                          cnn_dtype_category((cnn_dtype)result))
+    if (result < 0 ||
+        cnn_dtype_category((cnn_dtype)best[level]) > cnn_dtype_category((cnn_dtype)result))
       result = best[level];
   }
   return result < 0 ? d->ctx->default_dtype : (cnn_dtype)result;
@@ -215,8 +219,7 @@ static cnn_status promote(dispatch *d) {
   d->infer.dtype = dtype;
   for (int i = 0; i < d->n_in; i++) {
     if (!d->in[i] || d->in[i]->dtype == dtype || !promotes(input_type(d, i))) continue;
-    CNN_TRY(replace(d, i, cnn_ops_of_engine()->cast,
-                    CNN_ARGS(CNN_A_T(d->in[i]), CNN_A_I(dtype))));
+    CNN_TRY(replace(d, i, cnn_ops_of_engine()->cast, CNN_ARGS(CNN_A_T(d->in[i]), CNN_A_I(dtype))));
   }
   return CNN_OK;
 }
@@ -236,8 +239,8 @@ static bool same_place(const cnn_tensor *a, const cnn_tensor *b) {
          cnn_shape_equal(a->ndim, a->strides, b->ndim, b->strides);
 }
 
-// Inputs that share bytes with an argument that will be changed are copied first, but those that are
-// exactly that argument: elementwise kernels read an element before they write it.
+// Inputs that share bytes with an argument that will be changed are copied first, but those that
+// are exactly that argument: elementwise kernels read an element before they write it.
 static cnn_status separate(dispatch *d, const cnn_tensor *changed, int self, bool elementwise) {
   for (int i = 0; i < d->n_in; i++) {
     if (i == self || !d->in[i] || d->in[i]->buffer != changed->buffer) continue;
@@ -268,8 +271,10 @@ static cnn_status fill_views(dispatch *d) {
         fill_view(v, d->in[input]);
       } else if (a->kind == CNN_NUMBER || a->kind == CNN_INT) {
         void *p = &d->scalars[d->n_scalars++];
-        if (a->kind == CNN_NUMBER) cnn_element_set(d->infer.dtype, p, a->d);
-        else cnn_element_set_int(d->infer.dtype, p, a->i);
+        if (a->kind == CNN_NUMBER)
+          cnn_element_set(d->infer.dtype, p, a->d);
+        else
+          cnn_element_set_int(d->infer.dtype, p, a->i);
         *v = (cnn_view){p, NULL, NULL, 0, d->infer.dtype};
       } else {
         *v = (cnn_view){NULL, NULL, NULL, -1, CNN_F32};
@@ -293,6 +298,7 @@ static cnn_status run_kernel(dispatch *d, cnn_tensor *const *out, int n_out) {
                    .op = d->e->op,
                    .kernel = kernel,
                    .args = d->args,
+                   .n_args = d->e->spec.n,
                    .n_in = d->n_in,
                    .n_out = n_out,
                    .in = d->views,
@@ -472,8 +478,10 @@ static cnn_status infer(dispatch *d) {
 static cnn_status start(dispatch *d, const cnn_arg *args, int n_args) {
   d->n_scalars = 0;
   CNN_TRY(collect(d, args, n_args));
-  if (!(d->e->op->flags & CNN_OP_ANY_DEVICE)) CNN_TRY(check_devices(d));
-  else d->infer.device = d->in[0] ? d->in[0]->device : d->ctx->default_device;
+  if (!(d->e->op->flags & CNN_OP_ANY_DEVICE))
+    CNN_TRY(check_devices(d));
+  else
+    d->infer.device = d->in[0] ? d->in[0]->device : d->ctx->default_device;
   if (d->ctx->grad_enabled)
     for (int i = 0; i < d->n_in; i++)
       if (d->in[i] && d->in[i]->base) CNN_TRY(cnn_history_refresh(d->ctx, d->in[i]));
@@ -509,6 +517,7 @@ static cnn_status run_in_place(dispatch *d, const cnn_arg *args, int n_args, cnn
   cnn_tensor *x = args[0].t;
   CNN_TRY(start(d, args, n_args));
   CNN_TRY(cnn_history_check(d->ctx, x, d->record));
+  if (!d->e->op->infer) return through_copy(d, x, args, n_args, r);
   CNN_TRY(promote(d));
   CNN_TRY(infer(d));
   const cnn_meta *y = &d->infer.out[0];
@@ -521,8 +530,8 @@ static cnn_status run_in_place(dispatch *d, const cnn_arg *args, int n_args, cnn
   if (cnn_dtype_category(y->dtype) > cnn_dtype_category((cnn_dtype)x->dtype))
     return cnn_fail(d->ctx, CNN_DTYPE, "in place, a %s result can't be stored in a %s tensor",
                     cnn_dtype_name(y->dtype), cnn_dtype_name((cnn_dtype)x->dtype));
-  bool direct = d->in[0] == x && y->dtype == (cnn_dtype)x->dtype && d->e->op->infer &&
-                !(d->e->op->flags & CNN_OP_COMPOSITE);
+  bool direct =
+      d->in[0] == x && y->dtype == (cnn_dtype)x->dtype && !(d->e->op->flags & CNN_OP_COMPOSITE);
   if (!direct) return through_copy(d, x, args, n_args, r);
   CNN_TRY(check_recordable(d, &y->dtype, 1));
   CNN_TRY(separate(d, x, 0, true));
@@ -551,11 +560,16 @@ static cnn_status enter(cnn_context *ctx, int op, const cnn_arg *args, int n_arg
   d.ctx = ctx;
   d.id = op;
   d.e = cnn_op_at(op);
+  const char *name = d.e->op->name;
+  if (d.e->op->choose) {
+    int chosen = d.e->op->choose(args, n_args);
+    if (chosen >= 0) d.id = chosen, d.e = cnn_op_at(chosen);
+  }
   d.in_place = in_place;
   d.n_in = 0;
   d.in = d.inline_in;
   const char *outer = ctx->op;
-  if (!outer) ctx->op = d.e->op->name; // messages name the op that the user called
+  if (!outer) ctx->op = name; // messages name the op that the user called
   cnn_results_init(r, ctx);
   cnn_status status = in_place ? run_in_place(&d, args, n_args, r) : run(&d, args, n_args, r);
   ctx->op = outer;
@@ -563,8 +577,7 @@ static cnn_status enter(cnn_context *ctx, int op, const cnn_arg *args, int n_arg
   return status;
 }
 
-cnn_status cnn_dispatch(cnn_context *ctx, int op, const cnn_arg *args, int n_args,
-                        cnn_results *r) {
+cnn_status cnn_dispatch(cnn_context *ctx, int op, const cnn_arg *args, int n_args, cnn_results *r) {
   return enter(ctx, op, args, n_args, r, false);
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The one way by which tensors are made and changed: check, infer, promote, allocate, kernel, record.
+// The one way by which tensors are made and changed: check, infer, promote, allocate, kernel,
+// record.
 #ifndef CNN_ENGINE_DISPATCH_H
 #define CNN_ENGINE_DISPATCH_H
 

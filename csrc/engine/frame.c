@@ -23,8 +23,7 @@ cnn_status cnn_frame_close(cnn_frame *f) {
 static bool grow(cnn_frame *f) {
   int capacity = 2 * f->capacity;
   bool first = f->owned == f->inline_owned;
-  cnn_tensor **list =
-      cnn_realloc(first ? NULL : f->owned, (size_t)capacity * sizeof *list);
+  cnn_tensor **list = cnn_realloc(first ? NULL : f->owned, (size_t)capacity * sizeof *list);
   if (!list) return false;
   if (first) memcpy(list, f->inline_owned, sizeof f->inline_owned);
   f->owned = list;

@@ -18,9 +18,13 @@ cnn_tensor *cnn_in(cnn_grad *g, int i) {
   return g->node->forms[i].ndim < 0 ? NULL : unpack(g, i);
 }
 
-cnn_tensor *cnn_out(cnn_grad *g, int i) { return unpack(g, g->node->n_in + i); }
+cnn_tensor *cnn_out(cnn_grad *g, int i) {
+  return unpack(g, g->node->n_in + i);
+}
 
-const cnn_form *cnn_in_form(const cnn_grad *g, int i) { return &g->node->forms[i]; }
+const cnn_form *cnn_in_form(const cnn_grad *g, int i) {
+  return &g->node->forms[i];
+}
 
 const cnn_form *cnn_out_form(const cnn_grad *g, int i) {
   return &g->node->forms[g->node->n_in + i];
@@ -30,19 +34,20 @@ bool cnn_needs(const cnn_grad *g, int i) {
   return g->node->edges[i].node != NULL || g->node->edges[i].leaf != NULL;
 }
 
-int cnn_n_in(const cnn_grad *g) { return g->node->n_in; }
+int cnn_n_in(const cnn_grad *g) {
+  return g->node->n_in;
+}
+
+int cnn_op_params(const cnn_grad *g) {
+  return g->node->n_args;
+}
 
 cnn_tensor *cnn_dy(cnn_grad *g, int i) {
   if (g->dy[i]) return g->dy[i];
-  if (g->f->status != CNN_OK) return NULL;
   const cnn_form *form = cnn_out_form(g, i);
-  cnn_meta meta;
-  cnn_tensor *t;
-  cnn_meta_set(&meta, (cnn_dtype)form->dtype, form->device, form->ndim, form->shape);
-  g->f->status = cnn_tensor_empty(g->f->ctx, &meta, &t);
-  if (g->f->status != CNN_OK) return NULL;
-  t = cnn_frame_own(g->f, t);
-  return cnn_frame_do(g->f, cnn_ops_of_engine()->full_like, CNN_ARGS(CNN_A_T(t), CNN_A_I(0)));
+  return cnn_frame_do(g->f, cnn_ops_of_engine()->full,
+                      CNN_ARGS(CNN_A_INTS(form->ndim, form->shape), CNN_A_I(0),
+                               CNN_A_I(form->dtype), CNN_A_DEVICE(form->device)));
 }
 
 void cnn_give(cnn_grad *g, int i, cnn_tensor *t) {

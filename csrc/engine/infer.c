@@ -32,11 +32,15 @@ cnn_status cnn_infer_broadcast(cnn_infer *I, cnn_dtype dtype) {
                       "or 1",
                       cnn_shape_format(&a, before, shape), cnn_shape_format(&b, t->ndim, t->shape));
     }
-    if (cnn_shape_equal(out->ndim, out->shape, t->ndim, t->shape)) lead = t;
-    else if (!cnn_shape_equal(out->ndim, out->shape, before, shape)) lead = NULL;
+    if (cnn_shape_equal(out->ndim, out->shape, t->ndim, t->shape))
+      lead = t;
+    else if (!cnn_shape_equal(out->ndim, out->shape, before, shape))
+      lead = NULL;
   }
-  if (lead) cnn_strides_like(out->ndim, out->shape, lead->strides, out->strides);
-  else cnn_shape_strides(out->ndim, out->shape, out->strides);
+  if (lead)
+    cnn_strides_like(out->ndim, out->shape, lead->strides, out->strides);
+  else
+    cnn_shape_strides(out->ndim, out->shape, out->strides);
   return CNN_OK;
 }
 
@@ -44,14 +48,16 @@ cnn_status cnn_infer_broadcast(cnn_infer *I, cnn_dtype dtype) {
 static cnn_status bad_dim(cnn_context *ctx, const char *name, int64_t dim, int ndim) {
   int base = ctx->index_base;
   if (dim < 0) {
-    return cnn_fail(ctx, CNN_INDEX, "%s %" PRId64 " is out of range for a tensor with %d dim%s (-%d..-1)",
-                    name, dim, ndim, ndim == 1 ? "" : "s", ndim);
+    return cnn_fail(ctx, CNN_INDEX,
+                    "%s %" PRId64 " is out of range for a tensor with %d dim%s (-%d..-1)", name,
+                    dim, ndim, ndim == 1 ? "" : "s", ndim);
   }
   if (ndim == 0)
     return cnn_fail(ctx, CNN_INDEX, "%s %" PRId64 " is out of range: the tensor has 0 dims", name,
                     dim + base);
-  return cnn_fail(ctx, CNN_INDEX, "%s %" PRId64 " is out of range for a tensor with %d dim%s (%d..%d)",
-                  name, dim + base, ndim, ndim == 1 ? "" : "s", base, ndim - 1 + base);
+  return cnn_fail(ctx, CNN_INDEX,
+                  "%s %" PRId64 " is out of range for a tensor with %d dim%s (%d..%d)", name,
+                  dim + base, ndim, ndim == 1 ? "" : "s", base, ndim - 1 + base);
 }
 
 cnn_status cnn_check_dim(cnn_context *ctx, const char *name, int64_t dim, int ndim, int *out) {

@@ -72,8 +72,10 @@ static cnn_node *allocate(int n_args, int n_in, int n_out, int64_t n_ints) {
 
 static void set_edge(cnn_edge *edge, cnn_tensor *t) {
   if (!t || !cnn_requires_grad(t)) return;
-  if (t->grad_fn) edge->node = cnn_ref(t->grad_fn), edge->slot = t->slot;
-  else edge->leaf = cnn_ref(t);
+  if (t->grad_fn)
+    edge->node = cnn_ref(t->grad_fn), edge->slot = t->slot;
+  else
+    edge->leaf = cnn_ref(t);
 }
 
 static int64_t *set_form(cnn_form *form, const cnn_tensor *t, int64_t *dims) {
@@ -94,7 +96,8 @@ static int64_t count_dims(cnn_tensor *const *ts, int n) {
 
 #define ORIGIN_SIZE 160
 
-// Edges, forms and the fields that every node has. *dims is where the forms' shapes go, and moves on.
+// Edges, forms and the fields that every node has. *dims is where the forms' shapes go, and moves
+// on.
 static cnn_status describe(cnn_context *ctx, cnn_node *node, cnn_tensor *const *in,
                            cnn_tensor *const *out, int64_t **at) {
   int64_t *dims = *at;
@@ -120,8 +123,10 @@ static cnn_status save(cnn_context *ctx, cnn_saved *slot, cnn_tensor *t, unsigne
                     "of inference_mode first");
   // A leaf that wants a gradient never gets a history: it can be held as it is. Anything else could
   // come to point back at this node.
-  if (!t->grad_fn && (t->flags & CNN_REQUIRES_GRAD) && !t->base) slot->t = cnn_ref(t);
-  else CNN_TRY(cnn_tensor_alias(ctx, t, &slot->t));
+  if (!t->grad_fn && (t->flags & CNN_REQUIRES_GRAD) && !t->base)
+    slot->t = cnn_ref(t);
+  else
+    CNN_TRY(cnn_tensor_alias(ctx, t, &slot->t));
   slot->version = version;
   return CNN_OK;
 }
@@ -130,8 +135,7 @@ static cnn_status save_copy(cnn_context *ctx, cnn_saved *slot, cnn_tensor *t) {
   cnn_results r;
   bool grad = ctx->grad_enabled;
   ctx->grad_enabled = false;
-  cnn_status status =
-      cnn_dispatch(ctx, cnn_ops_of_engine()->clone, &CNN_A_T(t), 1, &r);
+  cnn_status status = cnn_dispatch(ctx, cnn_ops_of_engine()->clone, &CNN_A_T(t), 1, &r);
   ctx->grad_enabled = grad;
   CNN_TRY(status);
   slot->t = cnn_ref(r.t[0]);
@@ -165,8 +169,10 @@ cnn_status cnn_node_create(cnn_context *ctx, int op, const cnn_arg *args, int n_
     if (node->edges[i].node || node->edges[i].leaf) needs |= 1u << declared[i];
   for (int i = 0; i < n_in && status == CNN_OK; i++) {
     if (!in[i] || !(e->save_in[declared[i]] & needs)) continue;
-    if (i == 0 && in_place) status = save_copy(ctx, &node->saved[i], in[i]);
-    else status = save(ctx, &node->saved[i], in[i], cnn_buffer_version(in[i]->buffer));
+    if (i == 0 && in_place)
+      status = save_copy(ctx, &node->saved[i], in[i]);
+    else
+      status = save(ctx, &node->saved[i], in[i], cnn_buffer_version(in[i]->buffer));
   }
   for (int i = 0; i < n_out && i < CNN_MAX_RESULTS && status == CNN_OK; i++) {
     if (!(e->save_out[i] & needs)) continue;
@@ -247,12 +253,13 @@ cnn_status cnn_node_unpack(cnn_context *ctx, cnn_node *node, int index, cnn_tens
   unsigned version = cnn_buffer_version(slot->t->buffer);
   if (version != slot->version) {
     cnn_shape_text shape;
-    return cnn_fail(ctx, CNN_STATE,
-                    "a tensor that %s needs for backward (%s %s) was changed in place since: it is "
-                    "at version %u, expected %u; use the form that does not end in _, or clone it%s%s",
-                    cnn_node_name(node, name, sizeof name), cnn_dtype_name((cnn_dtype)slot->t->dtype),
-                    cnn_tensor_shape_text(slot->t, &shape), version, slot->version,
-                    node->origin ? "; forward ran at " : "", node->origin ? node->origin : "");
+    return cnn_fail(
+        ctx, CNN_STATE,
+        "a tensor that %s needs for backward (%s %s) was changed in place since: it is "
+        "at version %u, expected %u; use the form that does not end in _, or clone it%s%s",
+        cnn_node_name(node, name, sizeof name), cnn_dtype_name((cnn_dtype)slot->t->dtype),
+        cnn_tensor_shape_text(slot->t, &shape), version, slot->version,
+        node->origin ? "; forward ran at " : "", node->origin ? node->origin : "");
   }
   if (slot->t->flags & CNN_REQUIRES_GRAD || !ctx->grad_enabled) {
     *out = cnn_ref(slot->t);

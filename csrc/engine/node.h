@@ -2,8 +2,8 @@
 // The tape: nodes that remember how a tensor was made.
 //
 // A node has one edge per input: to the node that made the input, or to the leaf itself. It saves
-// only what the op's `saves` names, as detached handles, so that no cycle of references can arise; a
-// saved tensor whose buffer changed since is an error when backward reads it.
+// only what the op's `saves` names, as detached handles, so that no cycle of references can arise;
+// a saved tensor whose buffer changed since is an error when backward reads it.
 //
 // One allocation holds a node with its edges, saved slots, argument values and shapes.
 #ifndef CNN_ENGINE_NODE_H
@@ -57,9 +57,9 @@ struct cnn_node {
 // Whether an op on these inputs is worth recording: gradients are on and an input wants one.
 bool cnn_wants_record(const cnn_context *ctx, cnn_tensor *const *in, int n_in);
 
-// A node for a call of `op`: edges, forms, attributes, and the inputs that the op saves. `declared[i]`
-// is the input number that the op's spec gives to in[i] (lists count once). `in_place`: input 0 is
-// about to be overwritten, so where it must be saved a copy is.
+// A node for a call of `op`: edges, forms, attributes, and the inputs that the op saves.
+// `declared[i]` is the input number that the op's spec gives to in[i] (lists count once).
+// `in_place`: input 0 is about to be overwritten, so where it must be saved a copy is.
 cnn_status cnn_node_create(cnn_context *ctx, int op, const cnn_arg *args, int n_args,
                            cnn_tensor *const *in, const uint8_t *declared, int n_in,
                            cnn_tensor *const *out, int n_out, bool in_place, cnn_node **node);

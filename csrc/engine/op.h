@@ -14,13 +14,14 @@
 #include "base/context.h"
 #include "tensor/tensor.h"
 
-#define CNN_MAX_ARGS 24
+#define CNN_MAX_ARGS    24
 #define CNN_MAX_RESULTS 4
 
 // ---------------------------------------------------------------------------------------------
 // Arguments
 
-// The types that a spec string can name. Scalar positions are 0-based in C; the binding shifts them.
+// The types that a spec string can name. Scalar positions are 0-based in C; the binding shifts
+// them.
 //   tensor    a tensor that takes part in promotion and has a gradient
 //   operand   a tensor or a number (becomes a 0-d operand of the common dtype)
 //   index     an integer tensor of 1-based positions; no promotion, no gradient
@@ -65,8 +66,8 @@ typedef enum cnn_type {
 
 // How a value is given.
 typedef enum cnn_arg_kind {
-  CNN_ABSENT, // nil: the default, or none
-  CNN_TENSOR, // t
+  CNN_ABSENT,  // nil: the default, or none
+  CNN_TENSOR,  // t
   CNN_TENSORS, // ts[n], entries may be NULL for `indices`
   CNN_NUMBER,  // d
   CNN_INT,     // i; also bool (0, 1), enum, dtype, device code, dim, pos, label
@@ -101,8 +102,9 @@ typedef struct cnn_arg {
 
 typedef struct cnn_op cnn_op;
 
-// What infer sees and fills. Tensor arguments are numbered as *inputs*: each tensor, operand, index,
-// mask and other is one input (NULL when absent or a number), each list as many as it has entries.
+// What infer sees and fills. Tensor arguments are numbered as *inputs*: each tensor, operand,
+// index, mask and other is one input (NULL when absent or a number), each list as many as it has
+// entries.
 typedef struct cnn_infer {
   cnn_context *ctx;
   const cnn_op *op;
@@ -115,9 +117,9 @@ typedef struct cnn_infer {
   // To fill. Row-major strides are set by cnn_infer_out.
   int n_out;
   cnn_meta out[CNN_MAX_RESULTS];
-  int64_t offset;   // view ops: of the view's first element, as an absolute buffer offset
-  uint64_t draws;   // random ops: how many counters are used
-  int64_t work;     // optional: multiply-adds, for summary and for threads
+  int64_t offset; // view ops: of the view's first element, as an absolute buffer offset
+  uint64_t draws; // random ops: how many counters are used
+  int64_t work;   // optional: multiply-adds, for summary and for threads
 } cnn_infer;
 
 // Adds a result of that dtype and shape, row-major, on the inputs' device; returns its meta.
@@ -145,14 +147,14 @@ typedef struct cnn_call {
   const cnn_op *op;
   const cnn_kernel *kernel;
   const cnn_arg *args; // defaults filled in; tensors and operands: use in[]
-  int n_in, n_out;
+  int n_args, n_in, n_out;
   const cnn_view *in; // inputs, promoted to the common dtype; absent: data NULL and ndim -1
   cnn_view *out;      // results; ops that change arguments in place find them in in[]
   void *scratch;      // as many bytes as plan asked for, aligned to 64
   size_t scratch_bytes;
-  cnn_rng rng;    // random ops: element i draws from counter rng.offset + i
-  int64_t way;    // plan's choice, for run
-  void *handle;   // plan's, for run
+  cnn_rng rng;  // random ops: element i draws from counter rng.offset + i
+  int64_t way;  // plan's choice, for run
+  void *handle; // plan's, for run
   void *stream;
 } cnn_call;
 
@@ -170,14 +172,16 @@ static inline int64_t cnn_view_numel(const cnn_view *v) {
   for (int i = 0; i < v->ndim; i++) n *= v->shape[i];
   return n;
 }
-static inline bool cnn_view_present(const cnn_view *v) { return v->ndim >= 0; }
+static inline bool cnn_view_present(const cnn_view *v) {
+  return v->ndim >= 0;
+}
 
 // ---------------------------------------------------------------------------------------------
 // Frames: C code written in ops
 
 // A frame owns what its ops make and remembers the first failure: once something failed, every
-// further cnn_do returns NULL and does nothing. So code in a frame reads like a formula, and only its
-// end checks. A NULL tensor argument counts as absent, unless the frame has failed.
+// further cnn_do returns NULL and does nothing. So code in a frame reads like a formula, and only
+// its end checks. A NULL tensor argument counts as absent, unless the frame has failed.
 typedef struct cnn_frame {
   cnn_context *ctx;
   cnn_status status;
@@ -192,8 +196,8 @@ cnn_status cnn_frame_close(cnn_frame *f);
 // Hands a reference over to the frame; returns t.
 cnn_tensor *cnn_frame_own(cnn_frame *f, cnn_tensor *t);
 
-// Runs an op; its first result, owned by the frame (or NULL). cnn_frame_results fills `results` with
-// all of them.
+// Runs an op; its first result, owned by the frame (or NULL). cnn_frame_results fills `results`
+// with all of them.
 cnn_tensor *cnn_frame_do(cnn_frame *f, int op, const cnn_arg *args, int n_args);
 cnn_tensor *cnn_frame_in_place(cnn_frame *f, int op, const cnn_arg *args, int n_args);
 int cnn_frame_results(cnn_frame *f, int op, const cnn_arg *args, int n_args, cnn_tensor **results,
@@ -240,10 +244,11 @@ const cnn_form *cnn_in_form(const cnn_grad *g, int i);
 const cnn_form *cnn_out_form(const cnn_grad *g, int i);
 bool cnn_needs(const cnn_grad *g, int i); // whether input i wants a gradient
 int cnn_n_in(const cnn_grad *g);
+int cnn_op_params(const cnn_grad *g); // arguments of the op, tensors included
 // The gradient of result i, zeros where none came.
 cnn_tensor *cnn_dy(cnn_grad *g, int i);
-// Sets the gradient of input i: t is summed to the input's shape where the op broadcast it, and cast
-// to its dtype. NULL: no gradient. Ignored when the input needs none.
+// Sets the gradient of input i: t is summed to the input's shape where the op broadcast it, and
+// cast to its dtype. NULL: no gradient. Ignored when the input needs none.
 void cnn_give(cnn_grad *g, int i, cnn_tensor *t);
 
 // ---------------------------------------------------------------------------------------------
@@ -281,21 +286,27 @@ struct cnn_op {
   const char *name;
   const char *args;
   const char *doc;     // first line: what it computes. Then shapes, errors, formula
-  const char *results; // names, "values indices"; NULL: one result "y"
-  const char *saves;   // what backward reads: "x w y", or "x if w, w if x"
+  const char *results; // names, "values indices"; NULL: one result "out"
+  const char *saves;   // what backward reads: "x w out", or "x if w, w if x"
   uint32_t flags;
   cnn_promotion promote;
   cnn_status (*infer)(cnn_infer *I);
   void (*backward)(cnn_grad *g);
   void (*composite)(cnn_frame *f, const cnn_arg *args, cnn_results *r);
+  // The op that serves a call with these arguments (whose spec begins like this one's); -1: this
+  // op.
+  int (*choose)(const cnn_arg *args, int n_args);
 };
 
 void cnn_results_add(cnn_frame *f, cnn_results *r, cnn_tensor *t);
 
 // Argument helpers for infer, composite and kernels; i counts arguments, not inputs.
-static inline bool cnn_has(const cnn_arg *args, int i) { return args[i].kind != CNN_ABSENT; }
+static inline bool cnn_has(const cnn_arg *args, int i) {
+  return args[i].kind != CNN_ABSENT;
+}
 
-// A dim argument (negative from the end) within ndim dims. Fails naming the dim as scripts count it.
+// A dim argument (negative from the end) within ndim dims. Fails naming the dim as scripts count
+// it.
 cnn_status cnn_check_dim(cnn_context *ctx, const char *name, int64_t dim, int ndim, int *out);
 // A list of dims as a bit mask; an absent or empty list means all. Duplicates are an error.
 cnn_status cnn_check_dims(cnn_context *ctx, const char *name, const cnn_arg *arg, int ndim,

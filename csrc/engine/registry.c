@@ -34,7 +34,9 @@ static const struct {
     [CNN_T_ENUM] = {"", "a word"},
 };
 
-const char *cnn_type_name(cnn_type type) { return types[type].text; }
+const char *cnn_type_name(cnn_type type) {
+  return types[type].text;
+}
 
 // ---------------------------------------------------------------------------------------------
 // Spec strings
@@ -108,8 +110,10 @@ static const char *parse(cnn_param *params, int *count, const char *text) {
       if (strlen(types[t].word) == n && memcmp(types[t].word, type, n) == 0) p->type = (uint8_t)t;
     if (p->type == CNN_T_COUNT) return "an argument has an unknown type";
     for (const char *at = type + n; at < text + length; at++) {
-      if (*at == '?') p->optional = true;
-      else if (*at == '!') p->changed = true;
+      if (*at == '?')
+        p->optional = true;
+      else if (*at == '!')
+        p->changed = true;
       else if (*at == '=') {
         const char *wrong = parse_default(p, at + 1, (size_t)(text + length - at - 1));
         if (wrong) return wrong;
@@ -144,8 +148,12 @@ static int entry_count;
 static cnn_engine_ops engine_ops_table;
 static const cnn_backend *backends[CNN_DEVICE_TYPES];
 
-static bool is_input(cnn_type type) { return type <= CNN_T_OTHER; }
-static bool is_list(cnn_type type) { return type == CNN_T_TENSORS || type == CNN_T_INDICES; }
+static bool is_input(cnn_type type) {
+  return type <= CNN_T_OTHER;
+}
+static bool is_list(cnn_type type) {
+  return type == CNN_T_TENSORS || type == CNN_T_INDICES;
+}
 
 static int find_input(const cnn_op_entry *e, const char *name, size_t n) {
   for (int i = 0; i < e->spec.n; i++) {
@@ -156,7 +164,7 @@ static int find_input(const cnn_op_entry *e, const char *name, size_t n) {
 }
 
 static int find_result(const cnn_op_entry *e, const char *name, size_t n) {
-  const char *at = e->op->results ? e->op->results : "y";
+  const char *at = e->op->results ? e->op->results : "out";
   for (int i = 0; *at; i++) {
     size_t length = strcspn(at, " ");
     if (length == n && memcmp(at, name, n) == 0) return i;
@@ -185,9 +193,12 @@ static const char *parse_saves(cnn_op_entry *e) {
     while (at < condition) {
       size_t n = strcspn(at, " ,");
       int in = find_input(e, at, n), out = find_result(e, at, n);
-      if (in >= 0) e->save_in[in] |= when;
-      else if (out >= 0) e->save_out[out] |= when;
-      else if (n > 0) return "saves: unknown name";
+      if (in >= 0)
+        e->save_in[in] |= when;
+      else if (out >= 0)
+        e->save_out[out] |= when;
+      else if (n > 0)
+        return "saves: unknown name";
       at += n;
       while (*at == ' ') at++;
     }
@@ -214,7 +225,7 @@ static const char *install(cnn_op_entry *e, const cnn_op *op) {
   for (const char *at = op->results; at && *at; at++)
     if (*at == ' ') e->n_results++;
   if (e->n_results > CNN_MAX_RESULTS) return "too many results";
-  if (!op->infer && !op->composite) return "neither infer nor composite";
+  if (!op->infer && !op->composite && !op->choose) return "neither infer, composite nor choose";
   return parse_saves(e);
 }
 
@@ -240,9 +251,13 @@ void cnn_backend_install(cnn_device_type type, const cnn_backend *backend) {
   backends[type] = backend;
 }
 
-int cnn_op_count(void) { return entry_count; }
+int cnn_op_count(void) {
+  return entry_count;
+}
 
-const cnn_op_entry *cnn_op_at(int id) { return &entries[id]; }
+const cnn_op_entry *cnn_op_at(int id) {
+  return &entries[id];
+}
 
 int cnn_op_find(const char *name) {
   for (int i = 0; i < entry_count; i++)
@@ -250,6 +265,10 @@ int cnn_op_find(const char *name) {
   return -1;
 }
 
-const cnn_engine_ops *cnn_ops_of_engine(void) { return &engine_ops_table; }
+const cnn_engine_ops *cnn_ops_of_engine(void) {
+  return &engine_ops_table;
+}
 
-const cnn_backend *cnn_backend_of(cnn_device_type type) { return backends[type]; }
+const cnn_backend *cnn_backend_of(cnn_device_type type) {
+  return backends[type];
+}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The op table as the engine holds it: descriptors with their spec strings parsed, and the kernels of
-// each backend. Filled once per process (csrc/cnn.c), read-only afterwards.
+// The op table as the engine holds it: descriptors with their spec strings parsed, and the kernels
+// of each backend. Filled once per process (csrc/cnn.c), read-only afterwards.
 #ifndef CNN_ENGINE_REGISTRY_H
 #define CNN_ENGINE_REGISTRY_H
 
@@ -10,11 +10,11 @@ typedef struct cnn_param {
   char name[24];
   uint8_t type; // cnn_type
   bool optional;
-  bool changed;       // `!`
+  bool changed; // `!`
   bool has_default;
-  cnn_arg value;      // of the default (ints point into `ints`)
+  cnn_arg value; // of the default (ints point into `ints`)
   int64_t ints[4];
-  const char *words;  // enum: "none|mean|sum" within the spec (ends at `=`, space or the end)
+  const char *words; // enum: "none|mean|sum" within the spec (ends at `=`, space or the end)
 } cnn_param;
 
 // A spec string parsed: of ops, and of layers (nn/nn.def).
@@ -34,11 +34,11 @@ const char *cnn_type_name(cnn_type type);
 typedef struct cnn_op_entry {
   const cnn_op *op;
   cnn_spec spec;
-  int n_results;            // 1 for list ops
-  uint8_t n_tensors;        // leading fixed inputs (lists apart)
+  int n_results;                 // 1 for list ops
+  uint8_t n_tensors;             // leading fixed inputs (lists apart)
   int8_t input_of[CNN_MAX_ARGS]; // the input that argument i is (or starts), -1
   bool has_list;
-  bool changes;             // some argument is marked `!`
+  bool changes; // some argument is marked `!`
   // Saving: bit i of save_in[k] set: input k is saved when input i needs a gradient.
   uint32_t save_in[CNN_MAX_ARGS];
   uint32_t save_out[CNN_MAX_RESULTS];
@@ -55,7 +55,7 @@ typedef struct cnn_backend {
 
 // The few ops that the engine itself uses, by id.
 typedef struct cnn_engine_ops {
-  int cast, sum_to, add, clone, copy_, full_like, view_gather, view_scatter, has_nan;
+  int cast, sum_to, add, clone, copy_, full, view_gather, view_scatter, has_nan;
 } cnn_engine_ops;
 
 // Installs the op table; returns NULL or what is wrong with a descriptor. Called once.

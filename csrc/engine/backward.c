@@ -252,7 +252,7 @@ static cnn_status add_input(cnn_engine *e, cnn_tensor *t, int i) {
 // Finds what the roots lead to, which of it is wanted, and how many gradients each will get.
 // Entries grow while we walk, so they are named by number.
 static cnn_status discover(cnn_engine *e, int n_roots_and_inputs) {
-  bool all = e->n_inputs == 0;
+  bool all = e->n_inputs == 0 || e->parent;
   int depth = 0, capacity = 64;
   int *stack = cnn_malloc((size_t)capacity * sizeof *stack);
   if (!stack) return no_memory(e);

@@ -29,7 +29,8 @@ typedef struct cnn_engine_call {
 } cnn_engine_call;
 
 // A pass from `roots`, with their gradients (NULL entries: 1, for tensors of one element). With
-// n_inputs > 0 the gradients of `inputs` are collected instead of added to leaves' .grad.
+// n_inputs > 0 the gradients of `inputs` are collected instead of added to leaves' .grad (a nested
+// pass collects those, and hands other leaves' on).
 cnn_status cnn_engine_create(cnn_context *ctx, cnn_tensor *const *roots, cnn_tensor *const *grads,
                              int n_roots, cnn_tensor *const *inputs, int n_inputs, unsigned flags,
                              cnn_engine **out);

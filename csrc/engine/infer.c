@@ -12,6 +12,18 @@ cnn_meta *cnn_infer_out(cnn_infer *I, cnn_dtype dtype, int ndim, const int64_t *
   return out;
 }
 
+cnn_status cnn_infer_channels_last(cnn_context *ctx, cnn_meta *out) {
+  if (out->ndim != 4)
+    return cnn_fail(ctx, CNN_SHAPE, "channels_last is for tensors with 4 dims, not %d", out->ndim);
+  int64_t c = out->shape[1] > 1 ? out->shape[1] : 1, h = out->shape[2] > 1 ? out->shape[2] : 1;
+  int64_t w = out->shape[3] > 1 ? out->shape[3] : 1;
+  out->strides[0] = h * w * c;
+  out->strides[1] = 1;
+  out->strides[2] = w * c;
+  out->strides[3] = c;
+  return CNN_OK;
+}
+
 cnn_status cnn_infer_broadcast(cnn_infer *I, cnn_dtype dtype) {
   cnn_meta *out = &I->out[I->n_out++];
   out->dtype = dtype;

@@ -32,12 +32,14 @@
 //   number int bool string dtype device
 //   ints      a list of integers; a single integer counts as a list of one
 //   pair      two integers; a single integer stands for both
+//   padding   a pair, or "same" or "valid" (given as CNN_INT: CNN_PAD_SAME, CNN_PAD_VALID)
 //   dim       a dim, negative from the end; dims: a list of them
 //   pos       a position in a dim, negative from the end
 //   label     a class label or token id, never negative
 //   shape     a list of sizes
 //   a|b|c     one of these words; the value is its index
-// After the type: `?` may be left out, `!` is changed in place, `=value` a default.
+// After the type: `?` may be left out, `!` is changed in place, `*` a list whose numbers may also be
+// written as arguments of their own, `=value` a default.
 // Example: "x:tensor weight:tensor? eps:number=1e-5 reduction:none|mean|sum=mean".
 typedef enum cnn_type {
   CNN_T_TENSOR,
@@ -55,6 +57,7 @@ typedef enum cnn_type {
   CNN_T_DEVICE,
   CNN_T_INTS,
   CNN_T_PAIR,
+  CNN_T_PADDING,
   CNN_T_DIM,
   CNN_T_DIMS,
   CNN_T_POS,
@@ -63,6 +66,8 @@ typedef enum cnn_type {
   CNN_T_ENUM,
   CNN_T_COUNT
 } cnn_type;
+
+enum { CNN_PAD_SAME = -1, CNN_PAD_VALID = -2 };
 
 // How a value is given.
 typedef enum cnn_arg_kind {
@@ -124,6 +129,8 @@ typedef struct cnn_infer {
 
 // Adds a result of that dtype and shape, row-major, on the inputs' device; returns its meta.
 cnn_meta *cnn_infer_out(cnn_infer *I, cnn_dtype dtype, int ndim, const int64_t *shape);
+// Gives a meta of 4 dims channels-last strides; an error for another number of dims.
+cnn_status cnn_infer_channels_last(cnn_context *ctx, cnn_meta *out);
 // Adds a result like an elementwise one: all inputs of promotion broadcast; the stride order of the
 // first input that has the full shape. Fails when the shapes don't fit, naming both.
 cnn_status cnn_infer_broadcast(cnn_infer *I, cnn_dtype dtype);

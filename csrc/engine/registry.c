@@ -26,6 +26,7 @@ static const struct {
     [CNN_T_DEVICE] = {"device", "a device name"},
     [CNN_T_INTS] = {"ints", "an integer or a list of integers"},
     [CNN_T_PAIR] = {"pair", "an integer or a list of two"},
+    [CNN_T_PADDING] = {"padding", "an integer, a list of two, \"same\" or \"valid\""},
     [CNN_T_DIM] = {"dim", "a dim (1 is the first, -1 the last)"},
     [CNN_T_DIMS] = {"dims", "a dim or a list of dims"},
     [CNN_T_POS] = {"pos", "a position (1 is the first, -1 the last)"},
@@ -44,7 +45,7 @@ const char *cnn_type_name(cnn_type type) {
 bool cnn_param_word(const cnn_param *p, int i, char *text, size_t size) {
   const char *at = p->words;
   for (;; i--) {
-    size_t n = strcspn(at, "|=?! ");
+    size_t n = strcspn(at, "|=?!* ");
     if (i == 0) {
       snprintf(text, size, "%.*s", (int)n, at);
       return true;
@@ -79,6 +80,7 @@ static const char *parse_default(cnn_param *p, const char *text, size_t n) {
     if (strspn(word, "-0123456789") == n) p->value = CNN_A_I(strtoll(word, &end, 10));
     break;
   case CNN_T_PAIR:
+  case CNN_T_PADDING:
     p->ints[0] = p->ints[1] = strtoll(word, &end, 10);
     p->value = CNN_A_INTS(2, p->ints);
     break;
@@ -103,7 +105,7 @@ static const char *parse(cnn_param *params, int *count, const char *text) {
     if (name >= length || name >= sizeof p->name) return "an argument has no name or a long one";
     memcpy(p->name, text, name);
     const char *type = text + name + 1;
-    size_t n = strcspn(type, "?!= ");
+    size_t n = strcspn(type, "?!*= ");
     p->type = CNN_T_COUNT;
     if (memchr(type, '|', n)) p->type = CNN_T_ENUM, p->words = type;
     for (int t = 0; t < CNN_T_ENUM && p->type == CNN_T_COUNT; t++)

@@ -12,6 +12,7 @@ typedef struct cnn_param {
   bool optional;
   bool changed; // `!`
   bool has_default;
+  bool variadic; // `*`: numbers may follow each other instead of coming in a list
   cnn_arg value; // of the default (ints point into `ints`)
   int64_t ints[4];
   const char *words; // enum: "none|mean|sum" within the spec (ends at `=`, space or the end)

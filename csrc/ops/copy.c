@@ -21,14 +21,17 @@ const cnn_op cnn_op_cast = {
 
 static cnn_status infer_clone(cnn_infer *I) {
   cnn_meta *out = cnn_infer_out(I, I->dtype, I->in[0]->ndim, I->in[0]->shape);
-  if (I->args[1].i == 1) return CNN_OK;
-  cnn_strides_like(out->ndim, out->shape, I->in[0]->strides, out->strides);
+  switch (I->args[1].i) {
+  case 0: cnn_strides_like(out->ndim, out->shape, I->in[0]->strides, out->strides); break;
+  case 1: break;
+  default: return cnn_infer_channels_last(I->ctx, out);
+  }
   return CNN_OK;
 }
 
 const cnn_op cnn_op_clone = {
     .name = "clone",
-    .args = "x:tensor memory_format:preserve|contiguous=preserve",
+    .args = "x:tensor memory_format:preserve|contiguous|channels_last=preserve",
     .doc = "A copy of x with its own bytes. Gradients flow through.",
     .infer = infer_clone,
     .backward = backward_cast,
@@ -58,4 +61,32 @@ const cnn_op cnn_op_copy_ = {
     .flags = CNN_OP_SELF | CNN_OP_ANY_DEVICE,
     .infer = infer_copy,
     .backward = backward_copy,
+};
+
+static cnn_status infer_to_device(cnn_infer *I) {
+  const cnn_tensor *x = I->in[0];
+  cnn_device to = cnn_device_decode(I->args[1].i);
+  if (x->device.type == CNN_META && to.type != CNN_META)
+    return cnn_fail(I->ctx, CNN_STATE,
+                    "a meta tensor has a shape and no data: it can't be moved to %s; make a tensor "
+                    "there, e.g. with cnn.zeros",
+                    cnn_device_name(to));
+  I->device = to;
+  cnn_meta *out = cnn_infer_out(I, (cnn_dtype)x->dtype, x->ndim, x->shape);
+  cnn_strides_like(out->ndim, out->shape, x->strides, out->strides);
+  return CNN_OK;
+}
+
+static void backward_to_device(cnn_grad *g) {
+  cnn_give(g, 0, cnn_do(g->f, to_device, CNN_A_T(g->dy[0]),
+                        CNN_A_DEVICE(cnn_in_form(g, 0)->device)));
+}
+
+const cnn_op cnn_op_to_device = {
+    .name = "to_device",
+    .args = "x:other device:device",
+    .doc = "A copy of x on a device.",
+    .flags = CNN_OP_INTERNAL | CNN_OP_ANY_DEVICE,
+    .infer = infer_to_device,
+    .backward = backward_to_device,
 };

@@ -172,7 +172,7 @@ static void backward_expand(cnn_grad *g) {
 }
 const cnn_op cnn_op_expand = {
     .name = "expand",
-    .args = "x:tensor shape:shape",
+    .args = "x:tensor shape:shape*",
     .doc = "x with dims of size 1 repeated to the given sizes, without a copy; -1 keeps a size.",
     .flags = CNN_OP_VIEW,
     .infer = infer_expand,
@@ -209,7 +209,7 @@ static void backward_permute(cnn_grad *g) {
 }
 const cnn_op cnn_op_permute = {
     .name = "permute",
-    .args = "x:tensor dims:dims",
+    .args = "x:tensor dims:dims*",
     .doc = "x with its dims in another order: result dim i is x's dim dims[i]. A view.",
     .flags = CNN_OP_VIEW,
     .infer = infer_permute,
@@ -332,7 +332,7 @@ static cnn_status infer_view(cnn_infer *I) {
 }
 const cnn_op cnn_op_view = {
     .name = "view",
-    .args = "x:tensor shape:shape",
+    .args = "x:tensor shape:shape*",
     .doc = "The same elements in another shape, without a copy; -1 stands for what is left.",
     .flags = CNN_OP_VIEW,
     .infer = infer_view,
@@ -350,7 +350,7 @@ static void reshape(cnn_frame *f, const cnn_arg *args, cnn_results *r) {
 }
 const cnn_op cnn_op_reshape = {
     .name = "reshape",
-    .args = "x:tensor shape:shape",
+    .args = "x:tensor shape:shape*",
     .doc = "The same elements in another shape: a view where that is possible, else a copy; -1 "
            "stands for what is left.",
     .flags = CNN_OP_COMPOSITE,
@@ -359,12 +359,20 @@ const cnn_op cnn_op_reshape = {
 
 static void contiguous(cnn_frame *f, const cnn_arg *args, cnn_results *r) {
   cnn_tensor *x = args[0].t;
-  cnn_results_add(f, r, cnn_is_contiguous(x) ? x : cnn_do(f, clone, CNN_A_T(x), CNN_A_I(1)));
+  cnn_meta last;
+  bool same = args[1].i == 0 && cnn_is_contiguous(x);
+  if (args[1].i == 1) {
+    cnn_meta_of(x, &last);
+    f->status = cnn_infer_channels_last(f->ctx, &last);
+    same = f->status == CNN_OK && cnn_shape_equal(4, last.strides, 4, x->strides);
+  }
+  cnn_results_add(f, r, same ? x : cnn_do(f, clone, CNN_A_T(x), CNN_A_I(1 + args[1].i)));
 }
 const cnn_op cnn_op_contiguous = {
     .name = "contiguous",
-    .args = "x:tensor",
-    .doc = "x itself when it is contiguous (row-major), else a contiguous copy.",
+    .args = "x:tensor memory_format:contiguous|channels_last=contiguous",
+    .doc = "x itself when it is contiguous (row-major) or, on demand, channels-last; else a copy "
+           "that is.",
     .flags = CNN_OP_COMPOSITE,
     .composite = contiguous,
 };

@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: MIT
+// The module cnn.core: the state, settings, statistics; opens the parts.
+#include "lua/state.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/parallel.h"
+#include "cnn.h"
+#include "memory/buffer.h"
+#include "ops/ops.h"
+
+int luaopen_cnn_core(lua_State *L);
+
+// ---------------------------------------------------------------------------------------------
+// Settings
+
+static int l_set_default_dtype(lua_State *L) {
+  cnn_lua *S = cnn_state(L);
+  cnn_dtype t = cnn_check_dtype(L, S, 1, "set_default_dtype");
+  if (!cnn_dtype_is_float(t))
+    return cnn_error(L, S, "set_default_dtype: %s is no float dtype", cnn_dtype_name(t));
+  S->ctx.default_dtype = t;
+  return 0;
+}
+
+static int l_get_default_dtype(lua_State *L) {
+  lua_pushstring(L, cnn_dtype_name(cnn_state(L)->ctx.default_dtype));
+  return 1;
+}
+
+static int l_set_default_device(lua_State *L) {
+  cnn_lua *S = cnn_state(L);
+  S->ctx.default_device = cnn_check_device(L, S, 1, "set_default_device");
+  return 0;
+}
+
+static int l_get_default_device(lua_State *L) {
+  lua_pushstring(L, cnn_device_name(cnn_state(L)->ctx.default_device));
+  return 1;
+}
+
+static int l_manual_seed(lua_State *L) {
+  cnn_lua *S = cnn_state(L);
+  int64_t seed;
+  if (!cnn_toint(L, 1, &seed)) return cnn_error(L, S, "manual_seed: expected an integer");
+  S->ctx.rng = (cnn_rng){(uint64_t)seed, 0};
+  return 0;
+}
+
+// The generator's state as four numbers of 32 bits: exact on every Lua.
+static int l_get_rng_state(lua_State *L) {
+  cnn_rng r = cnn_state(L)->ctx.rng;
+  uint64_t parts[] = {r.seed >> 32, r.seed & UINT32_MAX, r.offset >> 32, r.offset & UINT32_MAX};
+  lua_createtable(L, 4, 0);
+  for (int i = 0; i < 4; i++) cnn_pushint(L, (int64_t)parts[i]), lua_rawseti(L, -2, i + 1);
+  return 1;
+}
+
+static int l_set_rng_state(lua_State *L) {
+  cnn_lua *S = cnn_state(L);
+  uint64_t parts[4];
+  if (!lua_istable(L, 1) || cnn_rawlen(L, 1) != 4)
+    return cnn_error(L, S, "set_rng_state: expected what get_rng_state gave");
+  for (int i = 0; i < 4; i++) {
+    int64_t v;
+    lua_rawgeti(L, 1, i + 1);
+    if (!cnn_toint(L, -1, &v) || v < 0 || v > (int64_t)UINT32_MAX)
+      return cnn_error(L, S, "set_rng_state: expected what get_rng_state gave");
+    parts[i] = (uint64_t)v;
+    lua_pop(L, 1);
+  }
+  S->ctx.rng = (cnn_rng){parts[0] << 32 | parts[1], parts[2] << 32 | parts[3]};
+  return 0;
+}
+
+static int l_set_num_threads(lua_State *L) {
+  cnn_lua *S = cnn_state(L);
+  int64_t n;
+  if (!cnn_toint(L, 1, &n) || n < 0 || n > 1024)
+    return cnn_error(L, S, "set_num_threads: expected an integer from 0 (the default) to 1024");
+  cnn_set_num_threads((int)n);
+  return 0;
+}
+
+static int l_get_num_threads(lua_State *L) {
+  cnn_state(L);
+  cnn_pushint(L, cnn_num_threads());
+  return 1;
+}
+
+static int l_set_library(lua_State *L) {
+  cnn_lua *S = cnn_state(L);
+  size_t n;
+  const char *path = luaL_checklstring(L, 1, &n);
+  if (n < sizeof S->library) memcpy(S->library, path, n + 1);
+  return 0;
+}
+
+// ---------------------------------------------------------------------------------------------
+// Memory
+
+static cnn_pool *pool_argument(lua_State *L, cnn_lua *S, const char *function) {
+  cnn_device device =
+      lua_isnoneornil(L, 1) ? S->ctx.default_device : cnn_check_device(L, S, 1, function);
+  return cnn_device_pool(device);
+}
+
+static void push_counter(lua_State *L, const char *name, const cnn_pool_counter *c) {
+  lua_createtable(L, 0, 3);
+  lua_pushnumber(L, (lua_Number)c->current), lua_setfield(L, -2, "current");
+  lua_pushnumber(L, (lua_Number)c->peak), lua_setfield(L, -2, "peak");
+  lua_pushnumber(L, (lua_Number)c->total), lua_setfield(L, -2, "total");
+  lua_setfield(L, -2, name);
+}
+
+static int l_memory_stats(lua_State *L) {
+  cnn_lua *S = cnn_state(L);
+  cnn_pool *pool = pool_argument(L, S, "memory_stats");
+  cnn_pool_stats s;
+  memset(&s, 0, sizeof s);
+  if (pool) cnn_pool_get_stats(pool, &s);
+  lua_newtable(L);
+  push_counter(L, "allocated_bytes", &s.allocated);
+  push_counter(L, "requested_bytes", &s.requested);
+  push_counter(L, "reserved_bytes", &s.reserved);
+  push_counter(L, "blocks", &s.blocks);
+  lua_newtable(L);
+  for (int k = 0; k < CNN_POOL_KINDS; k++) push_counter(L, cnn_kind_name((cnn_kind)k), &s.kinds[k]);
+  lua_setfield(L, -2, "kinds");
+  lua_pushnumber(L, (lua_Number)s.limit), lua_setfield(L, -2, "limit");
+  lua_pushnumber(L, (lua_Number)s.largest_free), lua_setfield(L, -2, "largest_free");
+  lua_pushnumber(L, (lua_Number)s.maps), lua_setfield(L, -2, "maps");
+  lua_pushnumber(L, (lua_Number)s.unmaps), lua_setfield(L, -2, "unmaps");
+  lua_pushnumber(L, (lua_Number)s.failures), lua_setfield(L, -2, "failures");
+  return 1;
+}
+
+static int l_memory_allocated(lua_State *L) {
+  cnn_lua *S = cnn_state(L);
+  cnn_pool *pool = pool_argument(L, S, "memory_allocated");
+  lua_pushnumber(L, pool ? (lua_Number)cnn_pool_live(pool) : 0);
+  return 1;
+}
+
+static int l_reset_peaks(lua_State *L) {
+  cnn_lua *S = cnn_state(L);
+  cnn_pool *pool = pool_argument(L, S, "reset_peak_memory_stats");
+  if (pool) cnn_pool_reset_peaks(pool);
+  return 0;
+}
+
+static int l_empty_cache(lua_State *L) {
+  cnn_lua *S = cnn_state(L);
+  cnn_pool *pool = pool_argument(L, S, "empty_cache");
+  cnn_pool_stats before = {0}, after = {0};
+  if (pool) cnn_pool_get_stats(pool, &before);
+  cnn_make_room(L, S);
+  if (pool) cnn_pool_get_stats(pool, &after);
+  lua_pushnumber(L, (lua_Number)(before.reserved.current - after.reserved.current));
+  return 1;
+}
+
+static int l_set_memory_limit(lua_State *L) {
+  cnn_lua *S = cnn_state(L);
+  if (lua_type(L, 1) != LUA_TNUMBER || !(lua_tonumber(L, 1) >= 0))
+    return cnn_error(L, S, "set_memory_limit: expected a number of bytes");
+  double bytes = (double)lua_tonumber(L, 1);
+  lua_remove(L, 1);
+  cnn_pool *pool = pool_argument(L, S, "set_memory_limit");
+  if (pool) cnn_pool_set_limit(pool, bytes < 0x1p62 ? (size_t)bytes : (size_t)1 << 62);
+  return 0;
+}
+
+static int l_fault_set(lua_State *L) {
+  cnn_state(L);
+  cnn_fault_set((int64_t)luaL_checknumber(L, 1), lua_isnoneornil(L, 2) || lua_toboolean(L, 2));
+  return 0;
+}
+
+static int l_fault_clear(lua_State *L) {
+  cnn_state(L);
+  lua_pushnumber(L, (lua_Number)cnn_fault_clear());
+  return 1;
+}
+
+static int l_clock(lua_State *L) {
+  struct timespec t;
+  cnn_state(L);
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  lua_pushnumber(L, (lua_Number)t.tv_sec + 1e-9 * (lua_Number)t.tv_nsec);
+  return 1;
+}
+
+static int l_isatty(lua_State *L) {
+  cnn_state(L);
+  lua_pushboolean(L, isatty((int)luaL_optinteger(L, 1, 1)));
+  return 1;
+}
+
+// ---------------------------------------------------------------------------------------------
+// Opening
+
+static void where(cnn_context *ctx, char *text, int size) {
+  cnn_lua *S = ctx->host;
+  cnn_where(S->L, S, text, (size_t)size);
+}
+
+static int state_gc(lua_State *L) {
+  cnn_lua *S = lua_touserdata(L, 1);
+  cnn_free(S->dead);
+  S->dead = NULL;
+  S->n_dead = S->dead_capacity = 0;
+  return 0;
+}
+
+// The state lives in a userdata that the registry keeps. Finalizers of other objects may still run
+// after its own when Lua closes: it owns nothing that they need.
+static cnn_lua *new_state(lua_State *L) {
+  cnn_lua *S = cnn_newud(L, sizeof *S, 0);
+  memset(S, 0, sizeof *S);
+  cnn_context_init(&S->ctx);
+  S->L = L;
+  S->ctx.host = S;
+  S->ctx.where = where;
+  S->ctx.index_base = 1;
+  lua_newtable(L);
+  lua_pushcfunction(L, state_gc);
+  lua_setfield(L, -2, "__gc");
+  lua_setmetatable(L, -2);
+  lua_setfield(L, LUA_REGISTRYINDEX, "cnn.state");
+  return S;
+}
+
+__attribute__((visibility("default"))) int luaopen_cnn_core(lua_State *L) {
+  static const cnn_function functions[] = {{"set_default_dtype", l_set_default_dtype},
+                                           {"get_default_dtype", l_get_default_dtype},
+                                           {"set_default_device", l_set_default_device},
+                                           {"get_default_device", l_get_default_device},
+                                           {"manual_seed", l_manual_seed},
+                                           {"get_rng_state", l_get_rng_state},
+                                           {"set_rng_state", l_set_rng_state},
+                                           {"set_num_threads", l_set_num_threads},
+                                           {"get_num_threads", l_get_num_threads},
+                                           {"set_library", l_set_library},
+                                           {"memory_stats", l_memory_stats},
+                                           {"memory_allocated", l_memory_allocated},
+                                           {"reset_peak_memory_stats", l_reset_peaks},
+                                           {"empty_cache", l_empty_cache},
+                                           {"set_memory_limit", l_set_memory_limit},
+                                           {"fault_set", l_fault_set},
+                                           {"fault_clear", l_fault_clear},
+                                           {"clock", l_clock},
+                                           {"isatty", l_isatty},
+                                           {NULL, NULL}};
+  const char *wrong = cnn_init();
+  if (wrong) return luaL_error(L, "cnn: %s", wrong);
+  cnn_lua *S = new_state(L);
+  lua_newtable(L);
+  cnn_set_functions(L, S, functions);
+  cnn_open_ops(L, S);
+  cnn_open_tensor(L, S);
+  cnn_open_values(L, S);
+  cnn_open_scope(L, S);
+  cnn_open_autograd(L, S);
+  cnn_open_gc(L, S);
+  return 1;
+}

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: MIT
+// Pacing Lua's collector: it sees boxes of a few bytes, not the tensors behind them.
+//
+//   - PUC 5.3 and 5.4 pile up userdata with finalizers; a step per thousand boxes keeps them few (and
+//     is faster, by cache locality).
+//   - When live bytes pass a soft threshold, max(minimum, 2 x live bytes after the last collection), a
+//     collection is due. It is put off while collections would take more than a share of the time;
+//     the share rises from `budget` to everything as live bytes go from a quarter to 80 % of the
+//     device's limit.
+//   - After an out-of-memory a full collection runs, whatever it costs.
+//
+// All of it happens on entry of a call that allocates, before anything is held. A collection runs
+// finalizers, which may call in here again (`in_gc`) or raise (the call is protected).
+#include "lua/state.h"
+
+#include <string.h>
+#include <time.h>
+
+#include "base/alloc.h"
+#include "memory/buffer.h"
+
+#define STEP_EVERY 1000
+#define STEP_SIZE  256
+
+static double now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static cnn_pool *paced_pool(void) {
+  cnn_device cpu = {CNN_CPU, 0};
+  return cnn_device_pool(cpu);
+}
+
+// On 5.1 and LuaJIT one giant step is exactly one cycle, at half the cost of LUA_GCCOLLECT.
+static int soft_collect(lua_State *L) {
+#if LUA_VERSION_NUM == 501
+  lua_gc(L, LUA_GCSTEP, 1000000);
+#else
+  lua_gc(L, LUA_GCCOLLECT, 0);
+#endif
+  return 0;
+}
+
+static int full_collect(lua_State *L) {
+  lua_gc(L, LUA_GCCOLLECT, 0);
+  return 0;
+}
+
+#if LUA_VERSION_NUM >= 503
+static int step_collect(lua_State *L) {
+  lua_gc(L, LUA_GCSTEP, STEP_SIZE);
+  return 0;
+}
+#endif
+
+// A finalizer that raises must not lose the caller's call.
+static void run_protected(lua_State *L, cnn_lua *S, lua_CFunction collect) {
+  S->in_gc = true;
+  if (lua_checkstack(L, 4)) {
+    lua_pushcfunction(L, collect);
+    if (lua_pcall(L, 0, 0, 0) != 0) lua_pop(L, 1);
+  }
+  S->in_gc = false;
+  S->L = L;
+}
+
+static void collect(lua_State *L, cnn_lua *S, cnn_pool *pool, double start) {
+  run_protected(L, S, soft_collect);
+  S->last_end = now();
+  S->last_duration = S->last_end - start;
+  S->collecting += S->last_duration;
+  S->collections++;
+  S->live_after = cnn_pool_live(pool);
+  S->soft = 2 * S->live_after > S->soft_minimum ? 2 * S->live_after : S->soft_minimum;
+}
+
+// The share of time that collections may take: 1 is no bound.
+static double allowed_share(const cnn_lua *S, cnn_pool *pool, int64_t live) {
+  cnn_pool_stats stats;
+  cnn_pool_get_stats(pool, &stats);
+  double used = (double)live / (double)(stats.limit > 0 ? stats.limit : 1);
+  if (used <= 0.25) return S->budget;
+  if (used >= 0.8) return 1;
+  return S->budget + (1 - S->budget) * (used - 0.25) / 0.55;
+}
+
+static void over_threshold(lua_State *L, cnn_lua *S, cnn_pool *pool, int64_t live) {
+  double start = now(), share = allowed_share(S, pool, live);
+  // d / (d + pause) <= share
+  if (share < 1 && start - S->last_end < S->last_duration * (1 - share) / share) {
+    // Not yet: look again when as much again has been allocated, not at every call.
+    S->soft = live + live / 16;
+    return;
+  }
+  collect(L, S, pool, start);
+}
+
+void cnn_pace(lua_State *L, cnn_lua *S) {
+  if (S->n_dead > 0) cnn_drain(L, S);
+  if (S->in_gc || !S->paced) return;
+#if LUA_VERSION_NUM >= 503
+  if (S->boxes_since_step >= STEP_EVERY) {
+    S->boxes_since_step = 0;
+    S->steps++;
+    run_protected(L, S, step_collect);
+  }
+#endif
+  cnn_pool *pool = paced_pool();
+  if (!pool) return;
+  int64_t live = cnn_pool_live(pool);
+  if (__builtin_expect(live > S->soft, 0)) over_threshold(L, S, pool, live);
+}
+
+bool cnn_make_room(lua_State *L, cnn_lua *S) {
+  if (S->in_gc) return false;
+  double start = now();
+  // Twice: finalizers of the first round may let go of more.
+  run_protected(L, S, full_collect);
+  run_protected(L, S, full_collect);
+  cnn_drain(L, S);
+  cnn_pool *pool = paced_pool();
+  if (pool) {
+    cnn_pool_trim(pool);
+    S->live_after = cnn_pool_live(pool);
+    S->soft = 2 * S->live_after > S->soft_minimum ? 2 * S->live_after : S->soft_minimum;
+  }
+  S->last_end = now();
+  S->last_duration = S->last_end - start;
+  S->collecting += S->last_duration;
+  S->collections++;
+  return true;
+}
+
+void cnn_drain(lua_State *L, cnn_lua *S) {
+  while (S->n_dead > 0) luaL_unref(L, LUA_REGISTRYINDEX, (int)S->dead[--S->n_dead]);
+}
+
+// cnn.gc{...}: sets what is given; returns a table of all settings and counts.
+static double number_field(lua_State *L, cnn_lua *S, const char *key, double otherwise) {
+  lua_getfield(L, 1, key);
+  if (lua_isnil(L, -1)) {
+    lua_pop(L, 1);
+    return otherwise;
+  }
+  if (lua_type(L, -1) != LUA_TNUMBER || lua_tonumber(L, -1) < 0)
+    cnn_error(L, S, "gc: %s must be a number >= 0", key);
+  double v = (double)lua_tonumber(L, -1);
+  lua_pop(L, 1);
+  return v;
+}
+
+static int l_gc(lua_State *L) {
+  cnn_lua *S = cnn_state(L);
+  if (lua_istable(L, 1)) {
+    lua_pushnil(L);
+    while (lua_next(L, 1)) {
+      static const char names[] = "paced\0minimum\0budget\0";
+      const char *key = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "?";
+      if (strcmp(key, "paced") != 0 && strcmp(key, "minimum") != 0 && strcmp(key, "budget") != 0) {
+        const char *near = cnn_nearest(key, names);
+        cnn_error(L, S, "gc: unknown option \"%s\"%s%s%s (it takes paced, minimum, budget)", key,
+                  near ? ": did you mean \"" : "", near ? near : "", near ? "\"?" : "");
+      }
+      lua_pop(L, 1);
+    }
+    lua_getfield(L, 1, "paced");
+    if (!lua_isnil(L, -1)) S->paced = lua_toboolean(L, -1);
+    lua_pop(L, 1);
+    S->soft_minimum = (int64_t)number_field(L, S, "minimum", (double)S->soft_minimum);
+    S->budget = number_field(L, S, "budget", S->budget);
+    if (S->budget <= 0 || S->budget > 1) S->budget = S->budget > 1 ? 1 : 0.001;
+    S->soft = S->soft_minimum;
+  } else if (!lua_isnoneornil(L, 1)) {
+    char got[64];
+    cnn_error(L, S, "gc: expected a table of options, got %s", cnn_describe(L, 1, got, sizeof got));
+  }
+  lua_newtable(L);
+  lua_pushboolean(L, S->paced), lua_setfield(L, -2, "paced");
+  lua_pushnumber(L, (lua_Number)S->soft_minimum), lua_setfield(L, -2, "minimum");
+  lua_pushnumber(L, S->budget), lua_setfield(L, -2, "budget");
+  lua_pushnumber(L, (lua_Number)S->soft), lua_setfield(L, -2, "threshold");
+  lua_pushnumber(L, (lua_Number)S->live_after), lua_setfield(L, -2, "live_after");
+  lua_pushnumber(L, (lua_Number)S->collections), lua_setfield(L, -2, "collections");
+  lua_pushnumber(L, (lua_Number)S->steps), lua_setfield(L, -2, "steps");
+  lua_pushnumber(L, S->collecting), lua_setfield(L, -2, "seconds");
+  return 1;
+}
+
+void cnn_open_gc(lua_State *L, cnn_lua *S) {
+  static const cnn_function functions[] = {{"gc", l_gc}, {NULL, NULL}};
+  S->paced = true;
+  S->soft_minimum = INT64_C(64) << 20;
+  S->soft = S->soft_minimum;
+  S->budget = 0.05;
+  cnn_set_functions(L, S, functions);
+}

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: MIT
+// What the binding keeps per Lua state, and what its files share.
+//
+// The rule that keeps every error path free of leaks, on any Lua: a C function reads and checks its
+// arguments, then pushes empty boxes, then calls the core, which fills them, and raises once, at the
+// end. Whatever the core made is in a box by then, and the collector frees it.
+#ifndef CNN_LUA_STATE_H
+#define CNN_LUA_STATE_H
+
+#include "engine/dispatch.h"
+#include "engine/registry.h"
+#include "lua/compat.h"
+
+typedef struct cnn_box cnn_box;
+
+typedef struct cnn_lua {
+  cnn_context ctx;
+  lua_State *L; // the coroutine that entered last
+  bool in_gc;   // a collection runs: finalizers must not start another
+  char library[256]; // where our own Lua files are: messages skip them
+  // Pacing (gc.c).
+  unsigned boxes_since_step;
+  int64_t live_after; // bytes that lived after the last collection
+  int64_t soft;       // live bytes at which the next soft collection is due
+  double last_end, last_duration, budget;
+  int64_t collections, soft_minimum, steps;
+  double collecting; // seconds spent
+  bool paced;
+  // Open scopes: boxes made since (scope.c).
+  cnn_box *scope;
+  // Host functions that the core gave back, to be released when Lua may be called.
+  int n_dead, dead_capacity;
+  int64_t *dead;
+} cnn_lua;
+
+// Every C function of the binding has the state as its first upvalue.
+static inline cnn_lua *cnn_state(lua_State *L) {
+  cnn_lua *S = lua_touserdata(L, lua_upvalueindex(1));
+  S->L = L;
+  return S;
+}
+
+// ---------------------------------------------------------------------------------------------
+// Boxes (box.c)
+
+// A userdata with one reference on an object of the core. The magic mixes in the address of a static,
+// so no other library's userdata passes for ours.
+typedef enum cnn_box_kind {
+  CNN_BOX_TENSOR,
+  CNN_BOX_NODE,
+  CNN_BOX_MODULE,
+  CNN_BOX_OPTIMIZER,
+  CNN_BOX_RESULTS,
+  CNN_BOX_ENGINE,
+  CNN_BOX_KINDS
+} cnn_box_kind;
+
+struct cnn_box {
+  uintptr_t magic;
+  void *object;         // NULL: empty or freed
+  cnn_box *prev, *next; // tensors in an open scope
+};
+
+extern const char cnn_box_magic[CNN_BOX_KINDS];
+
+static inline cnn_box *cnn_to_box(lua_State *L, int i, cnn_box_kind kind) {
+  cnn_box *box = lua_touserdata(L, i);
+  if (box && lua_type(L, i) == LUA_TUSERDATA && cnn_rawlen(L, i) >= sizeof(cnn_box) &&
+      box->magic == (uintptr_t)&cnn_box_magic[kind])
+    return box;
+  return NULL;
+}
+
+// Pushes an empty box with the metatable of its kind.
+cnn_box *cnn_push_box(lua_State *L, cnn_lua *S, cnn_box_kind kind);
+// Pushes an empty tensor box; `metatable` is the stack or upvalue index of the tensors' metatable.
+cnn_box *cnn_push_tensor_box(lua_State *L, cnn_lua *S, int metatable);
+// Pushes the one box of a tensor that Lua can meet again (parameters, gradients, state): from a weak
+// table, made on first sight. The tensor must stay alive meanwhile.
+void cnn_push_known_tensor(lua_State *L, cnn_lua *S, cnn_tensor *t);
+// Makes box i, just filled, the one of its tensor.
+void cnn_box_remember(lua_State *L, cnn_lua *S, int i);
+// Pushes a nil for NULL, else like cnn_push_known_tensor.
+void cnn_push_known_or_nil(lua_State *L, cnn_lua *S, cnn_tensor *t);
+
+// Takes a tensor's box out of the scope that it is in.
+void cnn_box_unlink(cnn_box *box);
+
+// The tensor in argument i, or an error that names function and argument.
+cnn_tensor *cnn_check_tensor(lua_State *L, cnn_lua *S, int i, const char *function,
+                             const char *argument);
+// The metatable of a kind, pushed.
+void cnn_push_metatable(lua_State *L, cnn_lua *S, cnn_box_kind kind);
+
+// ---------------------------------------------------------------------------------------------
+// Errors (error.c)
+
+// Raises the context's message with the script's line.
+int cnn_raise(lua_State *L, cnn_lua *S, cnn_status status) __attribute__((noreturn));
+// Raises a message of the binding's own (printf format).
+int cnn_error(lua_State *L, cnn_lua *S, const char *format, ...)
+    __attribute__((format(printf, 3, 4), noreturn));
+// "script.lua:12" of the innermost function that is not ours, or "".
+void cnn_where(lua_State *L, cnn_lua *S, char *text, size_t size);
+// "a string", "a number", "nil", "a tensor" ... for "expected X, got Y".
+const char *cnn_describe(lua_State *L, int i, char *text, size_t size);
+// The entry of a NUL-separated, doubly NUL-terminated list nearest to `name`, or NULL.
+const char *cnn_nearest(const char *name, const char *names);
+
+// ---------------------------------------------------------------------------------------------
+// Collection (gc.c)
+
+// Called on entry of everything that allocates, before anything is held.
+void cnn_pace(lua_State *L, cnn_lua *S);
+// After CNN_OOM: collects everything and empties the pools' caches. False when that can't be done now.
+bool cnn_make_room(lua_State *L, cnn_lua *S);
+// Releases host functions that the core gave back.
+void cnn_drain(lua_State *L, cnn_lua *S);
+
+// Runs `call` and, after CNN_OOM, once more with room made.
+#define CNN_WITH_ROOM(L, S, status, call)                                                          \
+  do {                                                                                             \
+    (status) = (call);                                                                             \
+    if ((status) == CNN_OOM && cnn_make_room(L, S)) (status) = (call);                             \
+  } while (0)
+
+// ---------------------------------------------------------------------------------------------
+// Arguments by a spec (args.c)
+
+#define CNN_ARG_INTS 96
+typedef struct cnn_lua_args {
+  int n; // = spec->n
+  cnn_arg args[CNN_MAX_ARGS];
+  int n_ints;
+  int64_t ints[CNN_ARG_INTS];
+} cnn_lua_args;
+
+// Reads the arguments from stack index `first` to the top by the spec. `name` is the op's. Pushes
+// scratch values on the stack as needed. Raises on a mistake.
+void cnn_read_args(lua_State *L, cnn_lua *S, const char *name, const cnn_spec *spec, int first,
+                   cnn_lua_args *out);
+
+// Readers of single values with the same rules and messages, for the rest of the binding.
+cnn_dtype cnn_check_dtype(lua_State *L, cnn_lua *S, int i, const char *function);
+cnn_device cnn_check_device(lua_State *L, cnn_lua *S, int i, const char *function);
+
+// ---------------------------------------------------------------------------------------------
+// Parts of the module: each adds its functions to the table on top of the stack (the core's).
+
+void cnn_open_ops(lua_State *L, cnn_lua *S);
+void cnn_open_tensor(lua_State *L, cnn_lua *S);
+void cnn_open_values(lua_State *L, cnn_lua *S);
+void cnn_open_scope(lua_State *L, cnn_lua *S);
+void cnn_open_autograd(lua_State *L, cnn_lua *S);
+void cnn_open_gc(lua_State *L, cnn_lua *S);
+
+typedef struct cnn_function {
+  const char *name;
+  lua_CFunction function;
+} cnn_function;
+// Adds functions, each with the state and the tensors' metatable as upvalues 1 and 2, to the table on
+// top. The list ends with a NULL name.
+void cnn_set_functions(lua_State *L, cnn_lua *S, const cnn_function *list);
+
+// A graph node (autograd.c).
+void cnn_push_node(lua_State *L, cnn_lua *S, void *node);
+
+// Index expressions x[...] (index.c).
+int cnn_index_get(lua_State *L, cnn_lua *S, cnn_tensor *x, int key);
+int cnn_index_set(lua_State *L, cnn_lua *S, cnn_tensor *x, int key, int value);
+
+// A shape as Lua sees it: a list with a metatable.
+void cnn_push_shape(lua_State *L, cnn_lua *S, int n, const int64_t *shape);
+
+#endif

@@ -7,6 +7,9 @@
 #include "cpu/scalar.h"
 #include "cpu/clones.h"
 
+// One text serves all types: x < 0 is no news for uint8.
+#pragma GCC diagnostic ignored "-Wtype-limits"
+
 // A row makes the functions <type>_<name> and <type>_<name>_backward. Integers take REAL rows only,
 // and have no derivatives.
 #define LOOP1(expr)                                                                                \

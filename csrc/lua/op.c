@@ -88,12 +88,18 @@ static int op_call(lua_State *L) {
   return op_fixed(L, S, id, e, &a);
 }
 
-static void push_op(lua_State *L, cnn_lua *S, int id, bool in_place) {
+// Lua calls __unm with its operand twice.
+static int op_unm(lua_State *L) {
+  lua_settop(L, 1);
+  return op_call(L);
+}
+
+static void push_op(lua_State *L, cnn_lua *S, lua_CFunction f, int id, bool in_place) {
   lua_pushlightuserdata(L, S);
   cnn_push_metatable(L, S, CNN_BOX_TENSOR);
   lua_pushlightuserdata(L, (void *)(intptr_t)id);
   lua_pushboolean(L, in_place);
-  lua_pushcclosure(L, op_call, 4);
+  lua_pushcclosure(L, f, 4);
 }
 
 // core.ops(): a list of {name, doc, args, flags ...}, all that the docs are printed from.
@@ -164,7 +170,7 @@ void cnn_open_ops(lua_State *L, cnn_lua *S) {
       size_t n = strlen(op->name);
       memcpy(name, op->name, n + 1);
       if (form) name[n] = '_', name[n + 1] = '\0';
-      push_op(L, S, id, form == 1);
+      push_op(L, S, op_call, id, form == 1);
       if (op->flags & CNN_OP_INTERNAL) {
         lua_setfield(L, -2, name);
         continue;
@@ -178,4 +184,6 @@ void cnn_open_ops(lua_State *L, cnn_lua *S) {
   lua_setfield(L, -3, "internal");
   lua_setfield(L, -2, "methods");
   cnn_set_functions(L, S, functions);
+  push_op(L, S, op_unm, cnn_op_find("neg"), false);
+  lua_setfield(L, -2, "_unm");
 }

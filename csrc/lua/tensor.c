@@ -436,7 +436,7 @@ void cnn_open_tensor(lua_State *L, cnn_lua *S) {
   operator_metamethod(L, "__div", "div", core);
   operator_metamethod(L, "__mod", "remainder", core);
   operator_metamethod(L, "__pow", "pow", core);
-  operator_metamethod(L, "__unm", "neg", core);
+  operator_metamethod(L, "__unm", "_unm", core);
   operator_metamethod(L, "__idiv", "floor_divide", core);
   lua_pushliteral(L, "cnn.Tensor");
   lua_setfield(L, -2, "__name");

@@ -19,7 +19,9 @@ const char *cnn_kind_name(cnn_kind kind) {
 static cnn_pool *cpu_pool;
 static pthread_once_t cpu_once = PTHREAD_ONCE_INIT;
 
-static void make_cpu_pool(void) { cpu_pool = cnn_pool_create(&cnn_cpu_mapper); }
+static void make_cpu_pool(void) {
+  cpu_pool = cnn_pool_create(&cnn_cpu_mapper);
+}
 
 cnn_pool *cnn_device_pool(cnn_device device) {
   if (device.type != CNN_CPU) return NULL;
@@ -29,18 +31,24 @@ cnn_pool *cnn_device_pool(cnn_device device) {
 
 static void destroy(cnn_object *o) {
   cnn_buffer *b = (cnn_buffer *)o;
-  if (b->block) cnn_pool_free(b->pool, b->block);
-  else if (b->release) b->release(b->owner);
+  if (b->block)
+    cnn_pool_free(b->pool, b->block);
+  else if (b->release)
+    b->release(b->owner);
   cnn_free(b);
 }
 
 static const cnn_class buffer_class = {"buffer", destroy};
 
 static void describe_bytes(char *text, size_t size, double bytes) {
-  if (bytes < 1024) snprintf(text, size, "%.0f bytes", bytes);
-  else if (bytes < 0x1p20) snprintf(text, size, "%.1f KiB", bytes * 0x1p-10);
-  else if (bytes < 0x1p30) snprintf(text, size, "%.1f MiB", bytes * 0x1p-20);
-  else snprintf(text, size, "%.2f GiB", bytes * 0x1p-30);
+  if (bytes < 1024)
+    snprintf(text, size, "%.0f bytes", bytes);
+  else if (bytes < 0x1p20)
+    snprintf(text, size, "%.1f KiB", bytes * 0x1p-10);
+  else if (bytes < 0x1p30)
+    snprintf(text, size, "%.1f MiB", bytes * 0x1p-20);
+  else
+    snprintf(text, size, "%.2f GiB", bytes * 0x1p-30);
 }
 
 static cnn_status out_of_memory(cnn_context *ctx, cnn_device device, size_t bytes) {

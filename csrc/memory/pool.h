@@ -2,8 +2,8 @@
 // The caching allocator of every device.
 //
 // A pool hands out blocks of device memory. Freed blocks are kept and reused: asking the system
-// costs 10 to 70 times a reuse. The pool knows a device only through a small table (cnn_mapper), and
-// of its callers only an opaque tag, the kind, by which it keeps its statistics.
+// costs 10 to 70 times a reuse. The pool knows a device only through a small table (cnn_mapper),
+// and of its callers only an opaque tag, the kind, by which it keeps its statistics.
 //
 // Address space is reserved once, much more than is used, and grows in place: so free memory stays
 // one piece. Small blocks (up to CNN_POOL_SMALL bytes) live in granules of their own, so that they
@@ -22,10 +22,11 @@
 // What a pool asks of a device. `self` is the table's own pointer.
 typedef struct cnn_mapper {
   const char *name;
-  size_t granule;   // bytes; commit and decommit work on multiples of it
-  size_t alignment; // of every block, a power of two, at least 64
+  size_t granule; // bytes, a power of two, at least 512 KiB; commit and decommit work on multiples
+  size_t alignment; // of every block, a power of two from 64 to granule / 64
   bool host;        // the CPU may touch the memory (poisoning in sanitizer builds)
-  // Reserves address space (no memory yet); NULL when there is none.
+  // Reserves address space (no memory yet) from a multiple of the granule on; NULL when there is
+  // none.
   void *(*reserve)(void *self, size_t bytes);
   void (*release)(void *self, void *base, size_t bytes);
   // Puts memory behind a range, or takes it away.
@@ -54,15 +55,17 @@ typedef struct cnn_pool_counter {
 } cnn_pool_counter;
 
 typedef struct cnn_pool_stats {
-  cnn_pool_counter allocated; // bytes of blocks in use
-  cnn_pool_counter requested; // bytes that their users asked for
-  cnn_pool_counter reserved;  // bytes committed from the device
-  cnn_pool_counter blocks;    // blocks in use
+  cnn_pool_counter allocated;             // bytes of blocks in use
+  cnn_pool_counter requested;             // bytes that their users asked for
+  cnn_pool_counter reserved;              // bytes committed from the device
+  cnn_pool_counter blocks;                // blocks in use
   cnn_pool_counter kinds[CNN_POOL_KINDS]; // allocated bytes by kind
-  int64_t limit;              // on reserved bytes
-  int64_t largest_free;       // bytes of the largest free block
-  int64_t maps, unmaps;       // calls to the device
-  int64_t failures;           // requests refused
+  int64_t limit;                          // on reserved bytes
+  int64_t largest_free;                   // bytes of the largest free block
+  int64_t available;    // a request for as much would succeed: whole granules that are free or
+                        // may still be committed under the limit
+  int64_t maps, unmaps; // calls to the device
+  int64_t failures;     // requests refused
 } cnn_pool_stats;
 
 // NULL when there is no memory for the pool's own structures or no address space.

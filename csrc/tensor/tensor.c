@@ -51,7 +51,8 @@ static cnn_tensor *new_tensor(const cnn_meta *meta) {
   t->grad = NULL;
   t->base = NULL;
   t->hooks = NULL;
-  for (int i = 0; i < meta->ndim; i++) t->shape[i] = meta->shape[i], t->strides[i] = meta->strides[i];
+  for (int i = 0; i < meta->ndim; i++)
+    t->shape[i] = meta->shape[i], t->strides[i] = meta->strides[i];
   return t;
 }
 

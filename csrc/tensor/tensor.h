@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A tensor: a counted handle on a buffer, with shape, strides, offset and dtype, and the few fields by
-// which the tape (engine/) hangs on to it.
+// A tensor: a counted handle on a buffer, with shape, strides, offset and dtype, and the few fields
+// by which the tape (engine/) hangs on to it.
 //
 // Invariants: every element that (shape, strides, offset) can name lies inside the buffer. Strides
 // count elements and may be 0 or negative. Shape, strides, dtype and device never change while
@@ -32,12 +32,13 @@ struct cnn_tensor {
   uint8_t ndim;
   cnn_device device;
   uint16_t flags;
-  uint16_t slot;       // which output of grad_fn this is
-  uint32_t generation; // on a base: moves when its history is rewritten; on a view: the base's, seen
-  void *grad_fn;       // cnn_node that made it, or NULL
-  cnn_tensor *grad;    // of a leaf, after backward
-  cnn_tensor *base;    // of a view: the tensor whose history its own follows (never a view itself)
-  void *hooks;         // cnn_hooks of a leaf
+  uint16_t slot; // which output of grad_fn this is
+  uint32_t
+      generation;   // on a base: moves when its history is rewritten; on a view: the base's, seen
+  void *grad_fn;    // cnn_node that made it, or NULL
+  cnn_tensor *grad; // of a leaf, after backward
+  cnn_tensor *base; // of a view: the tensor whose history its own follows (never a view itself)
+  void *hooks;      // cnn_hooks of a leaf
   int64_t shape[CNN_MAX_DIMS];
   int64_t strides[CNN_MAX_DIMS];
 };
@@ -76,8 +77,8 @@ void cnn_meta_set(cnn_meta *meta, cnn_dtype dtype, cnn_device device, int ndim,
 // The meta of an existing tensor.
 void cnn_meta_of(const cnn_tensor *t, cnn_meta *meta);
 
-// A new tensor with its own bytes, undefined. Its strides must be dense. Fails with CNN_OOM, or with
-// CNN_SHAPE when the size does not fit.
+// A new tensor with its own bytes, undefined. Its strides must be dense. Fails with CNN_OOM, or
+// with CNN_SHAPE when the size does not fit.
 cnn_status cnn_tensor_empty(cnn_context *ctx, const cnn_meta *meta, cnn_tensor **out);
 
 // A new handle on a buffer (shared, one more reference): no gradient, no history, no base.

@@ -62,13 +62,13 @@ int cnn_frame_results(cnn_frame *f, int op, const cnn_arg *args, int n_args, cnn
 }
 
 cnn_tensor *cnn_frame_do(cnn_frame *f, int op, const cnn_arg *args, int n_args) {
-  cnn_tensor *result;
+  cnn_tensor *result = NULL;
   return cnn_frame_results(f, op, args, n_args, &result, 1) ? result : NULL;
 }
 
 cnn_tensor *cnn_frame_in_place(cnn_frame *f, int op, const cnn_arg *args, int n_args) {
   cnn_results r;
-  cnn_tensor *result;
+  cnn_tensor *result = NULL;
   if (f->status != CNN_OK) return NULL;
   return take(f, cnn_dispatch_in_place(f->ctx, op, args, n_args, &r), &r, &result, 1) ? result
                                                                                       : NULL;

@@ -95,7 +95,7 @@ cnn_status cnn_check_dims(cnn_context *ctx, const char *name, const cnn_arg *arg
     return CNN_OK;
   }
   for (int i = 0; i < arg->n; i++) {
-    int d;
+    int d = 0;
     CNN_TRY(cnn_check_dim(ctx, name, arg->ints[i], ndim, &d));
     if (*mask >> d & 1)
       return cnn_fail(ctx, CNN_INVALID, "%s %d is given twice", name, d + ctx->index_base);

@@ -20,12 +20,12 @@
 
 enum {
   KEY_WORDS = 24,
-  MAX_PROGRAMS = 1024, // as many as oneDNN's own primitive cache holds
+  MAX_PROGRAMS = 512,  // about 60 KiB each
   MAX_PLANS = 1 << 16, // about 30 MB of records; further shapes are refused
   TABLE_START = 256,   // slots, a power of 2
-  // Multiply-adds that are worth a thread. A convolution forks once per reorder, too.
-  GEMM_LEAST = 1 << 17,
-  CONV_LEAST = 1 << 18,
+  // Multiply-adds that are worth a thread. A convolution forks for every reorder, too.
+  GEMM_LEAST = 1 << 19,
+  CONV_LEAST = 1 << 20,
 };
 
 // libgomp comes with libdnnl; its header comes only with the compiler that built it.
@@ -85,6 +85,11 @@ static void start(void) {
     return;
   }
   const dnnl_version_t *v = dnnl_version();
+  // oneDNN keeps kernels for itself, too: no more of them than programs are kept here.
+  int capacity = 0;
+  if (dnnl_get_primitive_cache_capacity(&capacity) == dnnl_success && capacity > MAX_PROGRAMS) {
+    dnnl_set_primitive_cache_capacity(MAX_PROGRAMS);
+  }
   snprintf(plugin_name, sizeof plugin_name, "oneDNN %d.%d.%d", v->major, v->minor, v->patch);
   pthread_atfork(before_fork, after_fork, after_fork);
 }
@@ -282,9 +287,9 @@ static bool types_fit(cnn_dtype dtype, bool bias, cnn_dtype *bias_dtype) {
   return *bias_dtype == dtype || *bias_dtype == CNN_F32;
 }
 
-// Threads for so many multiply-adds. A fork costs 2 us, so a thread gets at least as much to do
-// (`least`, in multiply-adds). Inside somebody's parallel region oneDNN is serial whatever it was
-// told.
+// Threads for so many multiply-adds. A fork costs 2 us, and 20 when a core is taken by somebody
+// else, so each thread gets about 10 us of work (`least`, in multiply-adds) or it is not asked.
+// Inside somebody's parallel region oneDNN is serial whatever it was told.
 static int useful_threads(int threads, double work, double least) {
   if (threads < 1 || omp_in_parallel()) return 1;
   return work >= least * threads ? threads : work < 2 * least ? 1 : (int)(work / least);

@@ -51,20 +51,24 @@ void cnn_results_free(cnn_results *r) {
 // ---------------------------------------------------------------------------------------------
 // Arguments and inputs
 
+static const cnn_param *input_param(const dispatch *d, int input) {
+  return &d->e->spec.params[d->e->arg_of[d->declared[input]]];
+}
+
 static const char *input_name(const dispatch *d, int input) {
-  for (int i = 0; i < d->e->spec.n; i++)
-    if (d->e->input_of[i] == d->declared[input]) return d->e->spec.params[i].name;
-  return "input";
+  return input_param(d, input)->name;
 }
 
 static cnn_type input_type(const dispatch *d, int input) {
-  for (int i = 0; i < d->e->spec.n; i++)
-    if (d->e->input_of[i] == d->declared[input]) return (cnn_type)d->e->spec.params[i].type;
-  return CNN_T_TENSOR;
+  return (cnn_type)input_param(d, input)->type;
 }
 
 static bool promotes(cnn_type type) {
   return type == CNN_T_TENSOR || type == CNN_T_OPERAND || type == CNN_T_TENSORS;
+}
+
+static bool is_list(cnn_type type) {
+  return type == CNN_T_TENSORS || type == CNN_T_INDICES;
 }
 
 static cnn_status reserve_inputs(dispatch *d, int n) {
@@ -380,7 +384,8 @@ static cnn_status check_changed(dispatch *d) {
       if (d->declared[k] != d->e->input_of[i] || !d->in[k]) continue;
       bool self = i == 0 && (d->e->op->flags & CNN_OP_SELF);
       CNN_TRY(cnn_history_check(d->ctx, d->in[k], self && d->record));
-      CNN_TRY(separate(d, d->in[k], k, false));
+      // Lists are walked element by element, each read before it is written.
+      if (!is_list((cnn_type)d->e->spec.params[i].type)) CNN_TRY(separate(d, d->in[k], k, false));
     }
   }
   return CNN_OK;

@@ -219,7 +219,10 @@ static const char *install(cnn_op_entry *e, const cnn_op *op) {
     cnn_type type = (cnn_type)e->spec.params[i].type;
     e->input_of[i] = -1;
     if (is_list(type)) e->has_list = true;
-    if (is_input(type) || is_list(type)) e->input_of[i] = (int8_t)inputs++;
+    if (is_input(type) || is_list(type)) {
+      e->arg_of[inputs] = (uint8_t)i;
+      e->input_of[i] = (int8_t)inputs++;
+    }
     if (e->spec.params[i].changed) e->changes = true;
   }
   e->n_tensors = (uint8_t)inputs;

@@ -38,6 +38,7 @@ typedef struct cnn_op_entry {
   int n_results;                 // 1 for list ops
   uint8_t n_tensors;             // leading fixed inputs (lists apart)
   int8_t input_of[CNN_MAX_ARGS]; // the input that argument i is (or starts), -1
+  uint8_t arg_of[CNN_MAX_ARGS];  // and back: the argument that declared input k is
   bool has_list;
   bool changes; // some argument is marked `!`
   // Saving: bit i of save_in[k] set: input k is saved when input i needs a gradient.

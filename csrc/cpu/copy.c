@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: MIT
+#include "cpu/copy.h"
+
 #include "cpu/cpu.h"
 #include "cpu/elementwise.h"
 
@@ -31,19 +33,20 @@ static void copy_range(void *arg, int64_t begin, int64_t end) {
   }
 }
 
-static cnn_status copy_view(const cnn_view *to, const cnn_view *from) {
+void cnn_copy_view(const cnn_view *to, const cnn_view *from) {
   copy c = {.to = to->dtype, .from = from->dtype};
   const cnn_view *views[] = {to, from};
   cnn_nest_make(&c.nest, to->ndim, to->shape, views, 2);
   cnn_parallel_for(c.nest.numel, 1 << 15, copy_range, &c);
-  return CNN_OK;
 }
 
 static cnn_status run_fresh(cnn_call *call) {
-  return copy_view(&call->out[0], &call->in[0]);
+  cnn_copy_view(&call->out[0], &call->in[0]);
+  return CNN_OK;
 }
 static cnn_status run_into(cnn_call *call) {
-  return copy_view(&call->in[0], &call->in[1]);
+  cnn_copy_view(&call->in[0], &call->in[1]);
+  return CNN_OK;
 }
 
 const cnn_kernel cpu_cast = {NULL, run_fresh, NULL};

@@ -519,10 +519,11 @@ static cnn_status through_copy(dispatch *d, cnn_tensor *x, const cnn_arg *args, 
 }
 
 static cnn_status run_in_place(dispatch *d, const cnn_arg *args, int n_args, cnn_results *r) {
+  const cnn_op *op = d->e->op;
   cnn_tensor *x = args[0].t;
   CNN_TRY(start(d, args, n_args));
   CNN_TRY(cnn_history_check(d->ctx, x, d->record));
-  if (!d->e->op->infer) return through_copy(d, x, args, n_args, r);
+  if (!op->infer) return through_copy(d, x, args, n_args, r);
   CNN_TRY(promote(d));
   CNN_TRY(infer(d));
   const cnn_meta *y = &d->infer.out[0];
@@ -535,11 +536,10 @@ static cnn_status run_in_place(dispatch *d, const cnn_arg *args, int n_args, cnn
   if (cnn_dtype_category(y->dtype) > cnn_dtype_category((cnn_dtype)x->dtype))
     return cnn_fail(d->ctx, CNN_DTYPE, "in place, a %s result can't be stored in a %s tensor",
                     cnn_dtype_name(y->dtype), cnn_dtype_name((cnn_dtype)x->dtype));
-  bool direct =
-      d->in[0] == x && y->dtype == (cnn_dtype)x->dtype && !(d->e->op->flags & CNN_OP_COMPOSITE);
+  bool direct = d->in[0] == x && y->dtype == (cnn_dtype)x->dtype && !(op->flags & CNN_OP_COMPOSITE);
   if (!direct) return through_copy(d, x, args, n_args, r);
   CNN_TRY(check_recordable(d, &y->dtype, 1));
-  CNN_TRY(separate(d, x, 0, true));
+  CNN_TRY(separate(d, x, 0, !(op->flags & CNN_OP_MOVES)));
   cnn_rewrite rewrite;
   if (d->record) {
     cnn_node *node;

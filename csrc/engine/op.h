@@ -30,6 +30,7 @@
 //   tensors   a list of tensors (promotion, gradients)
 //   indices   a list of index or mask tensors, with holes
 //   number int bool string dtype device
+//   value     a number or a boolean (CNN_INT with n = 1)
 //   ints      a list of integers; a single integer counts as a list of one
 //   pair      two integers; a single integer stands for both
 //   padding   a pair, or "same" or "valid" (given as CNN_INT: CNN_PAD_SAME, CNN_PAD_VALID)
@@ -38,9 +39,9 @@
 //   label     a class label or token id, never negative
 //   shape     a list of sizes
 //   a|b|c     one of these words; the value is its index
-// After the type: `?` may be left out, `!` is changed in place, `*` a list whose numbers may also be
-// written as arguments of their own, `=value` a default.
-// Example: "x:tensor weight:tensor? eps:number=1e-5 reduction:none|mean|sum=mean".
+// After the type: `?` may be left out, `!` is changed in place, `*` a list whose numbers may also
+// be written as arguments of their own, `=value` a default. Example: "x:tensor weight:tensor?
+// eps:number=1e-5 reduction:none|mean|sum=mean".
 typedef enum cnn_type {
   CNN_T_TENSOR,
   CNN_T_OPERAND,
@@ -50,6 +51,7 @@ typedef enum cnn_type {
   CNN_T_TENSORS,
   CNN_T_INDICES,
   CNN_T_NUMBER,
+  CNN_T_VALUE,
   CNN_T_INT,
   CNN_T_BOOL,
   CNN_T_STRING,
@@ -262,16 +264,17 @@ void cnn_give(cnn_grad *g, int i, cnn_tensor *t);
 // Ops
 
 enum {
-  CNN_OP_IN_PLACE = 1,    // elementwise: also has the form x:name_()
-  CNN_OP_VIEW = 2,        // the result shares input 0's buffer; no kernel
-  CNN_OP_COMPOSITE = 4,   // only written in ops; no kernel
-  CNN_OP_RANDOM = 8,      // draws from the context's generator
-  CNN_OP_SELF = 16,       // changes argument 0 in place and returns it (name ends with _)
-  CNN_OP_INTERNAL = 32,   // not offered to scripts
-  CNN_OP_NO_GRAD = 64,    // the result never has a gradient, by nature
-  CNN_OP_LIST = 128,      // the number of results varies: scripts get a list
-  CNN_OP_FUNCTION = 256,  // offered as a function only, not as a method
-  CNN_OP_ANY_DEVICE = 512 // its inputs may be on different devices (copies)
+  CNN_OP_IN_PLACE = 1,     // elementwise: also has the form x:name_()
+  CNN_OP_VIEW = 2,         // the result shares input 0's buffer; no kernel
+  CNN_OP_COMPOSITE = 4,    // only written in ops; no kernel
+  CNN_OP_RANDOM = 8,       // draws from the context's generator
+  CNN_OP_SELF = 16,        // changes argument 0 in place and returns it (name ends with _)
+  CNN_OP_INTERNAL = 32,    // not offered to scripts
+  CNN_OP_NO_GRAD = 64,     // the result never has a gradient, by nature
+  CNN_OP_LIST = 128,       // the number of results varies: scripts get a list
+  CNN_OP_FUNCTION = 256,   // offered as a function only, not as a method
+  CNN_OP_ANY_DEVICE = 512, // its inputs may be on different devices (copies)
+  CNN_OP_MOVES = 1024 // reads elements after it wrote others: in place, nothing may share bytes
 };
 
 typedef enum cnn_promotion {
@@ -310,6 +313,11 @@ void cnn_results_add(cnn_frame *f, cnn_results *r, cnn_tensor *t);
 // Argument helpers for infer, composite and kernels; i counts arguments, not inputs.
 static inline bool cnn_has(const cnn_arg *args, int i) {
   return args[i].kind != CNN_ABSENT;
+}
+
+// The value of a `number`, which is an integer when the script wrote one.
+static inline double cnn_arg_number(const cnn_arg *a) {
+  return a->kind == CNN_NUMBER ? a->d : (double)a->i;
 }
 
 // A dim argument (negative from the end) within ndim dims. Fails naming the dim as scripts count

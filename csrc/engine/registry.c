@@ -19,6 +19,7 @@ static const struct {
     [CNN_T_TENSORS] = {"tensors", "a list of tensors"},
     [CNN_T_INDICES] = {"indices", "a list of index tensors"},
     [CNN_T_NUMBER] = {"number", "a number"},
+    [CNN_T_VALUE] = {"value", "a number or a boolean"},
     [CNN_T_INT] = {"int", "an integer"},
     [CNN_T_BOOL] = {"bool", "a boolean"},
     [CNN_T_STRING] = {"string", "a string"},
@@ -75,6 +76,7 @@ static const char *parse_default(cnn_param *p, const char *text, size_t n) {
     return p->value.i || strcmp(word, "false") == 0 ? NULL : "a default is no boolean";
   case CNN_T_OPERAND:
   case CNN_T_NUMBER:
+  case CNN_T_VALUE:
     p->value = CNN_A_N(strtod(word, &end));
     // An integral default is an integer: it must not promote integer tensors.
     if (strspn(word, "-0123456789") == n) p->value = CNN_A_I(strtoll(word, &end, 10));
@@ -116,6 +118,8 @@ static const char *parse(cnn_param *params, int *count, const char *text) {
         p->optional = true;
       else if (*at == '!')
         p->changed = true;
+      else if (*at == '*')
+        p->variadic = true;
       else if (*at == '=') {
         const char *wrong = parse_default(p, at + 1, (size_t)(text + length - at - 1));
         if (wrong) return wrong;

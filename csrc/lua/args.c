@@ -143,6 +143,10 @@ static cnn_arg read_one(reader *r, int i, int at) {
     return CNN_A_T((cnn_tensor *)box->object);
   case CNN_T_TENSORS:
   case CNN_T_INDICES: return read_tensors(r, i, at);
+  case CNN_T_VALUE:
+    if (lua_type(L, at) == LUA_TBOOLEAN)
+      return (cnn_arg){.kind = CNN_INT, .n = 1, .i = lua_toboolean(L, at)};
+    // fall through
   case CNN_T_NUMBER:
     if (lua_type(L, at) != LUA_TNUMBER) wrong_type(r, i, at);
     return read_number(L, at);

@@ -84,7 +84,8 @@ void cnn_pool_retag(cnn_pool *pool, cnn_block *block, uint8_t kind);
 // Gives every free granule back to the device; returns the bytes given back.
 size_t cnn_pool_trim(cnn_pool *pool);
 
-// The most bytes that may be reserved. A lower limit than what is in use refuses new blocks only.
+// The most bytes that may be reserved. Free granules above it are given back at once; as long as
+// blocks in use keep more than that, new ones are refused and nothing else happens.
 void cnn_pool_set_limit(cnn_pool *pool, size_t bytes);
 
 void cnn_pool_get_stats(cnn_pool *pool, cnn_pool_stats *stats);

@@ -477,7 +477,11 @@ static cnn_status infer(dispatch *d) {
   d->infer.n_in = d->n_in;
   d->infer.n_out = 0;
   d->infer.draws = 0;
-  return d->e->op->infer ? d->e->op->infer(&d->infer) : CNN_OK;
+  d->infer.work = 0;
+  if (!d->e->op->infer) return CNN_OK;
+  CNN_TRY(d->e->op->infer(&d->infer));
+  d->ctx->work += d->infer.work;
+  return CNN_OK;
 }
 
 static cnn_status start(dispatch *d, const cnn_arg *args, int n_args) {

@@ -202,6 +202,12 @@ static int l_isatty(lua_State *L) {
   return 1;
 }
 
+// work_count(): multiply-adds of the ops so far, of those that are made of them.
+static int l_work_count(lua_State *L) {
+  lua_pushnumber(L, (lua_Number)cnn_state(L)->ctx.work);
+  return 1;
+}
+
 // ---------------------------------------------------------------------------------------------
 // Opening
 
@@ -256,6 +262,7 @@ __attribute__((visibility("default"))) int luaopen_cnn_core(lua_State *L) {
                                            {"fault_clear", l_fault_clear},
                                            {"clock", l_clock},
                                            {"isatty", l_isatty},
+                                           {"work_count", l_work_count},
                                            {NULL, NULL}};
   const char *wrong = cnn_init();
   if (wrong) return luaL_error(L, "cnn: %s", wrong);

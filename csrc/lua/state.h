@@ -153,6 +153,8 @@ void cnn_open_values(lua_State *L, cnn_lua *S);
 void cnn_open_scope(lua_State *L, cnn_lua *S);
 void cnn_open_autograd(lua_State *L, cnn_lua *S);
 void cnn_open_gc(lua_State *L, cnn_lua *S);
+void cnn_open_module(lua_State *L, cnn_lua *S);
+void cnn_open_optim(lua_State *L, cnn_lua *S);
 
 typedef struct cnn_function {
   const char *name;

@@ -21,7 +21,7 @@ struct cnn_forward {
 };
 
 bool cnn_module_is_native(const cnn_module *m) {
-  if (m->foreign) return false;
+  if (m->foreign || m->hooked) return false;
   for (int i = 0; i < m->n_entries; i++)
     if (m->entries[i].child && !cnn_module_is_native(m->entries[i].child)) return false;
   return true;

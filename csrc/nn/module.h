@@ -50,7 +50,8 @@ struct cnn_module {
   cnn_object object;
   const cnn_layer *layer; // NULL: a class of the host's
   bool training;
-  bool foreign; // the host computes it (its own class, or it has hooks)
+  bool foreign; // a class of the host's
+  bool hooked;  // the host wants to see its calls
   int n_entries, capacity;
   cnn_entry *entries;
   int n_args;

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/plugin.h"
 #include "cpu/cpu.h"
 #include "engine/registry.h"
 
@@ -12,6 +13,7 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 static const char *wrong;
 
 static void install(void) {
+  cnn_plugin_locate();
   wrong = cnn_ops_install();
   cnn_backend_install(CNN_CPU, &cnn_cpu_backend);
 }

@@ -9,6 +9,7 @@
 
 #include "base/alloc.h"
 #include "engine/dispatch.h"
+#include "engine/history.h"
 
 typedef struct entry {
   cnn_object *key; // cnn_node or, for leaves, cnn_tensor (referenced)
@@ -33,7 +34,6 @@ typedef enum step { STEP_NEXT, STEP_HOOKS, STEP_COMPUTE, STEP_ROUTE, STEP_LEAVES
 
 struct cnn_engine {
   cnn_context *ctx;
-  cnn_engine *parent;
   unsigned flags;
   // Entries in order of discovery, and an open-addressing table of 1 + their numbers.
   int n_entries, entry_capacity, table_size;
@@ -230,6 +230,7 @@ static cnn_edge edge_of(cnn_tensor *t) {
 static cnn_status add_root(cnn_engine *e, cnn_tensor *root, cnn_tensor *given) {
   cnn_tensor *g;
   int at;
+  if (root->base) CNN_TRY(cnn_history_refresh(e->ctx, root));
   CNN_TRY(root_gradient(e, root, given, &g));
   cnn_edge edge = edge_of(root);
   cnn_status status = obtain_edge(e, &edge, &at);
@@ -240,6 +241,7 @@ static cnn_status add_root(cnn_engine *e, cnn_tensor *root, cnn_tensor *given) {
 
 static cnn_status add_input(cnn_engine *e, cnn_tensor *t, int i) {
   int at;
+  if (t->base) CNN_TRY(cnn_history_refresh(e->ctx, t));
   if (!cnn_requires_grad(t))
     return cnn_fail(e->ctx, CNN_STATE, "grad: input %d does not require a gradient", i + 1);
   cnn_edge edge = edge_of(t);
@@ -249,10 +251,15 @@ static cnn_status add_input(cnn_engine *e, cnn_tensor *t, int i) {
   return CNN_OK;
 }
 
+// An input that the pass does not go behind.
+static bool is_end(const cnn_engine *e, const entry *x) {
+  return e->flags & CNN_BACKWARD_STOP && x->capture;
+}
+
 // Finds what the roots lead to, which of it is wanted, and how many gradients each will get.
 // Entries grow while we walk, so they are named by number.
 static cnn_status discover(cnn_engine *e, int n_roots_and_inputs) {
-  bool all = e->n_inputs == 0 || e->parent;
+  bool all = e->n_inputs == 0;
   int depth = 0, capacity = 64;
   int *stack = cnn_malloc((size_t)capacity * sizeof *stack);
   if (!stack) return no_memory(e);
@@ -263,8 +270,8 @@ static cnn_status discover(cnn_engine *e, int n_roots_and_inputs) {
     e->entries[root].edge = 1;
     while (depth > 0 && status == CNN_OK) {
       entry *x = &e->entries[stack[depth - 1]];
-      cnn_node *node = x->leaf ? NULL : (cnn_node *)x->key;
-      if (x->edge == 1) x->wanted = x->capture || (x->leaf ? all : all || node->op < 0);
+      cnn_node *node = x->leaf || is_end(e, x) ? NULL : (cnn_node *)x->key;
+      if (x->edge == 1) x->wanted = x->capture || all;
       if (!node || x->edge > node->n_in) {
         bool wanted = x->wanted;
         if (--depth > 0 && wanted) e->entries[stack[depth - 1]].wanted = true;
@@ -296,7 +303,7 @@ static cnn_status discover(cnn_engine *e, int n_roots_and_inputs) {
   cnn_free(stack);
   CNN_TRY(status);
   for (int k = 0; k < e->n_entries; k++) {
-    if (e->entries[k].leaf || !e->entries[k].wanted) continue;
+    if (e->entries[k].leaf || !e->entries[k].wanted || is_end(e, &e->entries[k])) continue;
     cnn_node *node = (cnn_node *)e->entries[k].key;
     for (int i = 0; i < node->n_in; i++) {
       const cnn_edge *edge = &node->edges[i];
@@ -316,7 +323,6 @@ cnn_status cnn_engine_create(cnn_context *ctx, cnn_tensor *const *roots, cnn_ten
   if (!e) return cnn_fail(ctx, CNN_OOM, "out of memory for the backward pass");
   e->ctx = ctx;
   e->flags = flags & CNN_BACKWARD_CREATE ? flags | CNN_BACKWARD_RETAIN : flags;
-  if (flags & CNN_BACKWARD_NESTED) e->parent = ctx->engine;
   bool grad_enabled = ctx->grad_enabled;
   ctx->grad_enabled = false;
   cnn_status status = CNN_OK;
@@ -408,14 +414,13 @@ static bool any_gradient(entry *x) {
   return false;
 }
 
-static cnn_status collect_inputs(cnn_engine *e, entry *x) {
+static void collect_inputs(cnn_engine *e, entry *x) {
   for (int i = x->capture; i; i = e->inputs[i - 1].next) {
     input *in = &e->inputs[i - 1];
     cnn_tensor *g = *grad_slot(x, in->slot);
     cnn_unref(in->grad);
     in->grad = g ? cnn_ref(g) : NULL;
   }
-  return CNN_OK;
 }
 
 static cnn_status check_nan(cnn_engine *e, cnn_node *node) {
@@ -471,7 +476,9 @@ static cnn_status compute(cnn_engine *e) {
   return status;
 }
 
-static cnn_status check_answer(cnn_engine *e, cnn_node *node, int i, const cnn_tensor *t) {
+// The gradient that a host function gave for input i, in the input's dtype: a new reference.
+static cnn_status take_answer(cnn_engine *e, cnn_node *node, int i, cnn_tensor *t,
+                              cnn_tensor **out) {
   char name[64];
   cnn_shape_text a, b;
   const cnn_form *form = &node->forms[i];
@@ -479,6 +486,14 @@ static cnn_status check_answer(cnn_engine *e, cnn_node *node, int i, const cnn_t
     return cnn_fail(e->ctx, CNN_SHAPE, "%s gave a gradient of shape %s for input %d, which is %s",
                     cnn_node_name(node, name, sizeof name), cnn_shape_format(&a, t->ndim, t->shape),
                     i + 1, cnn_shape_format(&b, form->ndim, form->shape));
+  if (!cnn_device_equal(t->device, form->device))
+    return cnn_fail(e->ctx, CNN_DEVICE, "%s gave a gradient on %s for input %d, which is on %s",
+                    cnn_node_name(node, name, sizeof name), cnn_device_name(t->device), i + 1,
+                    cnn_device_name(form->device));
+  if (t->dtype != form->dtype)
+    return call_op(e->ctx, cnn_ops_of_engine()->cast,
+                   CNN_ARGS(CNN_A_T(t), CNN_A_I(form->dtype)), out);
+  *out = cnn_ref(t);
   return CNN_OK;
 }
 
@@ -499,13 +514,14 @@ cnn_status cnn_engine_answer(cnn_engine *e, cnn_tensor *const *results, int n) {
     return CNN_OK;
   }
   cnn_node *node = current_node(e);
-  for (int i = 0; i < n && i < node->n_in; i++) {
-    if (!results[i]) continue;
-    CNN_TRY(check_answer(e, node, i, results[i]));
-    e->dx[i] = cnn_ref(results[i]);
-  }
-  e->answered = true;
-  return CNN_OK;
+  cnn_status status = CNN_OK;
+  bool grad_enabled = e->ctx->grad_enabled;
+  e->ctx->grad_enabled = (e->flags & CNN_BACKWARD_CREATE) != 0;
+  for (int i = 0; i < n && i < node->n_in && status == CNN_OK; i++)
+    if (results[i]) status = take_answer(e, node, i, results[i], &e->dx[i]);
+  e->ctx->grad_enabled = grad_enabled;
+  e->answered = status == CNN_OK;
+  return status;
 }
 
 // Hands the current node's gradients on. May be entered again after a failure.
@@ -611,35 +627,22 @@ static cnn_status commit_leaf(cnn_engine *e, entry *x) {
   return CNN_OK;
 }
 
-static cnn_status give_to_parent(cnn_engine *e, entry *x) {
-  cnn_engine *p = e->parent;
-  int at = find(p, x->key);
-  if (at < 0 && p->n_inputs > 0) return CNN_OK; // not among what was asked for
-  if (at < 0) {
-    CNN_TRY(obtain(p, x->key, true, 1, &at));
-    p->entries[at].wanted = true;
-  }
-  if (!p->entries[at].wanted) return CNN_OK;
-  return accumulate(p, &p->entries[at].one, x->one);
-}
-
 static cnn_status finish_leaves(cnn_engine *e) {
   bool grad_enabled = e->ctx->grad_enabled;
   uint8_t kind = e->ctx->kind;
   e->ctx->grad_enabled = (e->flags & CNN_BACKWARD_CREATE) != 0;
   e->ctx->kind = CNN_KIND_GRADIENT;
   cnn_status status = CNN_OK;
-  if (!e->parent && e->n_inputs == 0) status = prepare_leaves(e);
+  if (e->n_inputs == 0) status = prepare_leaves(e);
   for (int k = 0; k < e->n_entries && status == CNN_OK; k++) {
     entry *x = &e->entries[k];
     if (!x->leaf || !x->one) continue;
-    if (e->n_inputs > 0)
-      status = collect_inputs(e, x);
-    else if (e->parent)
-      status = give_to_parent(e, x);
-    else
-      status = commit_leaf(e, x);
-    if (status != CNN_OK || e->n_inputs > 0) continue;
+    if (e->n_inputs > 0) {
+      collect_inputs(e, x);
+      continue;
+    }
+    status = commit_leaf(e, x);
+    if (status != CNN_OK) continue;
     cnn_unref(x->one);
     x->one = NULL;
   }
@@ -652,7 +655,7 @@ static cnn_status finish_leaves(cnn_engine *e) {
 static bool leaf_hook(cnn_engine *e) {
   for (; e->leaf < e->n_entries; e->leaf++, e->hook = 0) {
     entry *x = &e->entries[e->leaf];
-    if (!x->leaf || !x->one || e->parent) continue;
+    if (!x->leaf || !x->one || e->flags & CNN_BACKWARD_STOP) continue;
     e->current = e->leaf;
     if (next_hook(e, ((cnn_tensor *)x->key)->hooks, NULL)) return true;
   }
@@ -669,13 +672,17 @@ static cnn_status step_once(cnn_engine *e) {
       return CNN_OK;
     }
     e->current = pop(e);
+    if (is_end(e, &e->entries[e->current])) {
+      collect_inputs(e, &e->entries[e->current]);
+      return CNN_OK;
+    }
     e->hook = 0;
     e->routed = 0;
     e->step = STEP_HOOKS;
     return CNN_OK;
   case STEP_HOOKS:
     if (next_hook(e, current_node(e)->hooks, current_node(e))) return CNN_CALL;
-    CNN_TRY(collect_inputs(e, &e->entries[e->current]));
+    collect_inputs(e, &e->entries[e->current]);
     CNN_TRY(reserve_dx(e, current_node(e)->n_in));
     e->answered = false;
     // Without a gradient there is nothing to compute, but others wait for our word.

@@ -15,7 +15,7 @@ typedef struct cnn_engine cnn_engine;
 enum {
   CNN_BACKWARD_RETAIN = 1, // keep the graph for another backward
   CNN_BACKWARD_CREATE = 2, // record the gradients' own graph (implies RETAIN)
-  CNN_BACKWARD_NESTED = 4, // inside a host function of another backward: leaves go to that one
+  CNN_BACKWARD_STOP = 4,   // go no further than the inputs: what made them is another pass's
 };
 
 // A call that the host must make.
@@ -29,8 +29,7 @@ typedef struct cnn_engine_call {
 } cnn_engine_call;
 
 // A pass from `roots`, with their gradients (NULL entries: 1, for tensors of one element). With
-// n_inputs > 0 the gradients of `inputs` are collected instead of added to leaves' .grad (a nested
-// pass collects those, and hands other leaves' on).
+// n_inputs > 0 the gradients of `inputs` are collected instead of added to leaves' .grad.
 cnn_status cnn_engine_create(cnn_context *ctx, cnn_tensor *const *roots, cnn_tensor *const *grads,
                              int n_roots, cnn_tensor *const *inputs, int n_inputs, unsigned flags,
                              cnn_engine **out);

@@ -9,6 +9,7 @@
 
 #include "base/alloc.h"
 #include "engine/history.h"
+#include "engine/watch.h"
 
 #define INLINE_INPUTS 12
 
@@ -494,6 +495,7 @@ static cnn_status start(dispatch *d, const cnn_arg *args, int n_args) {
   if (d->ctx->grad_enabled)
     for (int i = 0; i < d->n_in; i++)
       if (d->in[i] && d->in[i]->base) CNN_TRY(cnn_history_refresh(d->ctx, d->in[i]));
+  if (d->ctx->watch) CNN_TRY(cnn_watch_note(d->ctx, d->ctx->watch, d->in, d->n_in));
   d->record = cnn_wants_record(d->ctx, d->in, d->n_in);
   return CNN_OK;
 }

@@ -11,6 +11,7 @@
 #include "engine/backward.h"
 #include "engine/history.h"
 #include "engine/node.h"
+#include "engine/watch.h"
 
 // ---------------------------------------------------------------------------------------------
 // Nodes
@@ -320,22 +321,112 @@ static int l_attach(lua_State *L) {
   return 0;
 }
 
-// tie(x, slot): inside a function's backward, x stands for the function's output number `slot` again.
+// tie(x, k): inside a function's backward with gradients on, x stands for the function's output
+// number k again, or for its input number -k.
 static int l_tie(lua_State *L) {
   cnn_lua *S = cnn_state(L);
   cnn_tensor *t = cnn_check_tensor(L, S, 1, "saved", "the tensor"), *alias;
-  int slot = (int)luaL_checkinteger(L, 2) - 1;
-  if (!S->ctx.engine || !S->ctx.grad_enabled) {
-    lua_settop(L, 1);
+  int k = (int)luaL_checkinteger(L, 2);
+  const cnn_engine_call *call = S->ctx.engine ? cnn_engine_pending(S->ctx.engine) : NULL;
+  cnn_node *node = call && !call->hook ? call->node : NULL;
+  bool is_output = k > 0 && node && k <= node->n_out, is_input = k < 0 && node && -k <= node->n_in;
+  lua_settop(L, 1);
+  if (!S->ctx.grad_enabled || (!is_output && !is_input)) return 1;
+  const cnn_edge *edge = is_input ? &node->edges[-k - 1] : NULL;
+  if (edge && !edge->node && !edge->leaf) return 1;
+  if (edge && edge->leaf) {
+    cnn_push_known_tensor(L, S, edge->leaf);
     return 1;
   }
   cnn_box *box = cnn_push_tensor_box(L, S, lua_upvalueindex(2));
   cnn_status status = cnn_tensor_alias(&S->ctx, t, &alias);
   if (status != CNN_OK) return cnn_raise(L, S, status);
   box->object = alias;
-  const cnn_engine_call *call = cnn_engine_pending(S->ctx.engine);
-  if (call->node && !call->hook && slot < call->node->n_out) cnn_node_attach(call->node, slot, alias);
+  if (is_output) cnn_node_attach(node, k - 1, alias);
+  else cnn_node_attach(edge->node, edge->slot, alias);
   return 1;
+}
+
+// wants_record(...): whether a function of these values belongs on the tape: gradients are on and a
+// tensor among them wants one.
+static int l_wants_record(lua_State *L) {
+  cnn_lua *S = cnn_state(L);
+  bool wants = false;
+  for (int i = 1; i <= lua_gettop(L); i++) {
+    cnn_box *box = cnn_to_box(L, i, CNN_BOX_TENSOR);
+    cnn_tensor *t = box ? box->object : NULL;
+    cnn_status status = CNN_OK;
+    if (t && S->ctx.watch) status = cnn_watch_note(&S->ctx, S->ctx.watch, &t, 1);
+    if (status != CNN_OK) return cnn_raise(L, S, status);
+    wants = wants || cnn_wants_record(&S->ctx, &t, 1);
+  }
+  lua_pushboolean(L, wants);
+  return 1;
+}
+
+// ---------------------------------------------------------------------------------------------
+// A checkpoint's first pass
+
+static int watch_gc(lua_State *L) {
+  cnn_watch_free(lua_touserdata(L, 1));
+  return 0;
+}
+
+static const char watch_key;
+
+static cnn_watch *push_watch(lua_State *L, cnn_lua *S) {
+  cnn_watch *w = cnn_newud(L, sizeof *w, 0);
+  cnn_watch_init(w, &S->ctx);
+  lua_pushlightuserdata(L, (void *)(uintptr_t)&watch_key);
+  lua_rawget(L, LUA_REGISTRYINDEX);
+  lua_setmetatable(L, -2);
+  return w;
+}
+
+// first_pass(fn, ...): calls fn(...) with gradients off. Gives a list of the tensors that it used and
+// that want a gradient, a list of where in it each argument is (false: nowhere), and fn's results.
+static int l_first_pass(lua_State *L) {
+  cnn_lua *S = cnn_state(L);
+  int n_args = lua_gettop(L) - 1;
+  luaL_checkstack(L, n_args + 8, "checkpoint");
+  cnn_watch *w = push_watch(L, S);
+  lua_insert(L, 1);
+  lua_newtable(L);
+  lua_insert(L, 2);
+  lua_createtable(L, n_args, 0);
+  lua_insert(L, 3);
+  for (int i = 1; i <= n_args; i++) {
+    cnn_box *box = cnn_to_box(L, 4 + i, CNN_BOX_TENSOR);
+    cnn_tensor *t = box ? cnn_check_tensor(L, S, 4 + i, "checkpoint", "an argument") : NULL;
+    cnn_status status = cnn_watch_note(&S->ctx, w, &t, 1);
+    if (status != CNN_OK) return cnn_raise(L, S, status);
+    int at = t && cnn_requires_grad(t) ? cnn_watch_find(w, t) : -1;
+    if (at >= 0) cnn_pushint(L, at + 1);
+    else lua_pushboolean(L, false);
+    lua_rawseti(L, 3, i);
+  }
+  bool grad_enabled = S->ctx.grad_enabled;
+  void *outer = S->ctx.watch;
+  S->ctx.grad_enabled = false;
+  S->ctx.watch = w;
+  int failed = lua_pcall(L, n_args, LUA_MULTRET, 0);
+  S->ctx.grad_enabled = grad_enabled;
+  S->ctx.watch = outer;
+  S->L = L;
+  if (failed) return lua_error(L);
+  luaL_checkstack(L, 4, "checkpoint");
+  for (int i = 0; i < w->n; i++) {
+    cnn_tensor *t = w->list[i];
+    if (t->grad_fn) {
+      cnn_box *box = cnn_push_tensor_box(L, S, lua_upvalueindex(2));
+      cnn_box_unlink(box);
+      box->object = cnn_ref(t);
+    } else {
+      cnn_push_known_tensor(L, S, t);
+    }
+    lua_rawseti(L, 2, i + 1);
+  }
+  return lua_gettop(L) - 1;
 }
 
 static int l_register_hook(lua_State *L) {
@@ -382,6 +473,13 @@ static void restore_modes(cnn_lua *S, modes m) {
   S->ctx.replaying = m.replaying;
 }
 
+static bool callable(lua_State *L, int i) {
+  if (lua_isfunction(L, i)) return true;
+  if (!luaL_getmetafield(L, i, "__call")) return false;
+  lua_pop(L, 1);
+  return true;
+}
+
 enum { MODE_NO_GRAD, MODE_ENABLE_GRAD, MODE_INFERENCE, MODE_ANOMALY, MODE_REPLAY };
 
 static int l_with_mode(lua_State *L) {
@@ -389,8 +487,11 @@ static int l_with_mode(lua_State *L) {
   int mode = (int)lua_tointeger(L, lua_upvalueindex(3));
   static const char *const names[] = {"no_grad", "enable_grad", "inference_mode", "detect_anomaly",
                                       "replay"};
-  if (lua_isnoneornil(L, 1))
-    return cnn_error(L, S, "%s: expected a function (or a module) to call", names[mode]);
+  if (!callable(L, 1)) {
+    char got[64];
+    return cnn_error(L, S, "%s: expected a function (or a module) to call, got %s", names[mode],
+                     cnn_describe(L, 1, got, sizeof got));
+  }
   modes before = save_modes(S);
   switch (mode) {
   case MODE_NO_GRAD: S->ctx.grad_enabled = false; break;
@@ -465,6 +566,8 @@ void cnn_open_autograd(lua_State *L, cnn_lua *S) {
   static const cnn_function functions[] = {{"_grad", l_grad},
                                            {"attach", l_attach},
                                            {"tie", l_tie},
+                                           {"wants_record", l_wants_record},
+                                           {"first_pass", l_first_pass},
                                            {"node_info", l_node_info},
                                            {"node_next", l_node_next},
                                            {"remove_hook", l_remove_hook},
@@ -476,6 +579,11 @@ void cnn_open_autograd(lua_State *L, cnn_lua *S) {
   static const cnn_function methods[] = {
       {"backward", l_backward}, {"_register_hook", l_register_hook}, {NULL, NULL}};
   S->ctx.release = release_function;
+  lua_pushlightuserdata(L, (void *)(uintptr_t)&watch_key);
+  lua_newtable(L);
+  lua_pushcfunction(L, watch_gc);
+  lua_setfield(L, -2, "__gc");
+  lua_rawset(L, LUA_REGISTRYINDEX);
   cnn_set_functions(L, S, functions);
   mode_function(L, S, "no_grad", MODE_NO_GRAD);
   mode_function(L, S, "enable_grad", MODE_ENABLE_GRAD);

@@ -41,11 +41,7 @@ cnn_box *cnn_push_tensor_box(lua_State *L, cnn_lua *S, int metatable) {
   lua_pushvalue(L, metatable < 0 && metatable > LUA_REGISTRYINDEX ? metatable - 1 : metatable);
   lua_setmetatable(L, -2);
   S->boxes_since_step++;
-  if (S->scope) { // a circular list: S->scope is its head
-    box->prev = S->scope->prev;
-    box->next = S->scope;
-    box->prev->next = box->next->prev = box;
-  }
+  if (S->scope) cnn_scope_add(L, S, box);
   return box;
 }
 

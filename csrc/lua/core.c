@@ -101,6 +101,37 @@ static int l_set_library(lua_State *L) {
   return 0;
 }
 
+// fail(message): raises it with the script's line, as the binding's own errors.
+static int l_fail(lua_State *L) {
+  cnn_lua *S = cnn_state(L);
+  return cnn_error(L, S, "%s", luaL_checkstring(L, 1));
+}
+
+// describe(value): "a string", "the number 3" ... for messages.
+static int l_describe(lua_State *L) {
+  char text[64];
+  cnn_state(L);
+  lua_pushstring(L, cnn_describe(L, 1, text, sizeof text));
+  return 1;
+}
+
+// nearest(name, list of names): the nearest one, or nil when none is near.
+static int l_nearest(lua_State *L) {
+  cnn_state(L);
+  const char *name = luaL_checkstring(L, 1);
+  luaL_checktype(L, 2, LUA_TTABLE);
+  luaL_Buffer names;
+  luaL_buffinit(L, &names);
+  for (int i = 1, n = (int)cnn_rawlen(L, 2); i <= n; i++) {
+    lua_rawgeti(L, 2, i);
+    luaL_addvalue(&names);
+    luaL_addlstring(&names, "", 1);
+  }
+  luaL_pushresult(&names);
+  lua_pushstring(L, cnn_nearest(name, lua_tostring(L, -1))); // NULL gives nil
+  return 1;
+}
+
 // ---------------------------------------------------------------------------------------------
 // Memory
 
@@ -167,13 +198,29 @@ static int l_empty_cache(lua_State *L) {
 
 static int l_set_memory_limit(lua_State *L) {
   cnn_lua *S = cnn_state(L);
-  if (lua_type(L, 1) != LUA_TNUMBER || !(lua_tonumber(L, 1) >= 0))
-    return cnn_error(L, S, "set_memory_limit: expected a number of bytes");
+  bool given = !lua_isnoneornil(L, 1);
+  char got[64];
+  if (given && (lua_type(L, 1) != LUA_TNUMBER || !(lua_tonumber(L, 1) >= 0)))
+    return cnn_error(L, S, "set_memory_limit: expected a number of bytes (or nil: the default), got %s",
+                     cnn_describe(L, 1, got, sizeof got));
   double bytes = (double)lua_tonumber(L, 1);
-  lua_remove(L, 1);
+  if (lua_gettop(L) > 0) lua_remove(L, 1);
   cnn_pool *pool = pool_argument(L, S, "set_memory_limit");
-  if (pool) cnn_pool_set_limit(pool, bytes < 0x1p62 ? (size_t)bytes : (size_t)1 << 62);
+  size_t total, left, limit = bytes < 0x1p62 ? (size_t)bytes : (size_t)1 << 62;
+  if (pool && !given) cnn_pool_info(pool, &total, &left, &limit);
+  if (pool) cnn_pool_set_limit(pool, limit);
   return 0;
+}
+
+// mem_get_info(dev): free and total bytes of the device, as the system sees it.
+static int l_mem_get_info(lua_State *L) {
+  cnn_lua *S = cnn_state(L);
+  size_t total = 0, left = 0, limit;
+  cnn_pool *pool = pool_argument(L, S, "mem_get_info");
+  if (pool) cnn_pool_info(pool, &total, &left, &limit);
+  lua_pushnumber(L, (lua_Number)left);
+  lua_pushnumber(L, (lua_Number)total);
+  return 2;
 }
 
 static int l_fault_set(lua_State *L) {
@@ -253,11 +300,15 @@ __attribute__((visibility("default"))) int luaopen_cnn_core(lua_State *L) {
                                            {"set_num_threads", l_set_num_threads},
                                            {"get_num_threads", l_get_num_threads},
                                            {"set_library", l_set_library},
+                                           {"fail", l_fail},
+                                           {"describe", l_describe},
+                                           {"nearest", l_nearest},
                                            {"memory_stats", l_memory_stats},
                                            {"memory_allocated", l_memory_allocated},
                                            {"reset_peak_memory_stats", l_reset_peaks},
                                            {"empty_cache", l_empty_cache},
                                            {"set_memory_limit", l_set_memory_limit},
+                                           {"mem_get_info", l_mem_get_info},
                                            {"fault_set", l_fault_set},
                                            {"fault_clear", l_fault_clear},
                                            {"clock", l_clock},

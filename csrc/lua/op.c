@@ -152,8 +152,8 @@ static int l_ops(lua_State *L) {
   return 1;
 }
 
-// Ops under their names: all but the internal ones in the core's table, the methods also in
-// `methods`, the internal ones in `internal`.
+// Ops under their names: all but the internal ones in the core's table and in `functions`, the methods
+// also in `methods`, the internal ones in `internal`.
 void cnn_open_ops(lua_State *L, cnn_lua *S) {
   static const cnn_function functions[] = {{"ops", l_ops}, {NULL, NULL}};
   char name[64];
@@ -161,6 +161,7 @@ void cnn_open_ops(lua_State *L, cnn_lua *S) {
   lua_pushcfunction(L, results_gc);
   lua_setfield(L, -2, "__gc");
   lua_pop(L, 1);
+  lua_newtable(L); // functions
   lua_newtable(L); // methods
   lua_newtable(L); // internal
   for (int id = 0; id < cnn_op_count(); id++) {
@@ -176,13 +177,16 @@ void cnn_open_ops(lua_State *L, cnn_lua *S) {
         continue;
       }
       lua_pushvalue(L, -1);
+      lua_setfield(L, -6, name);
+      lua_pushvalue(L, -1);
       lua_setfield(L, -5, name);
       if (op->flags & CNN_OP_FUNCTION) lua_pop(L, 1);
       else lua_setfield(L, -3, name);
     }
   }
-  lua_setfield(L, -3, "internal");
-  lua_setfield(L, -2, "methods");
+  lua_setfield(L, -4, "internal");
+  lua_setfield(L, -3, "methods");
+  lua_setfield(L, -2, "functions");
   cnn_set_functions(L, S, functions);
   push_op(L, S, op_unm, cnn_op_find("neg"), false);
   lua_setfield(L, -2, "_unm");

@@ -1,82 +1,142 @@
 // SPDX-License-Identifier: MIT
 // cnn.scope: frees every tensor handle made while a function runs, but those it returns.
 //
-// Open scopes form a stack; each is a userdata with the head of a circular list of boxes. The Lua side
-// (lua/cnn/init.lua) calls enter, the function, and leave with the results. Only handles are freed:
-// what the graph, a module or an optimizer holds stays.
+// Open scopes form a stack; each is a userdata with the head of a circular list of boxes. The Lua
+// side (lua/cnn/memory.lua) calls enter, the function, and leave with the results. Only handles are
+// freed: what the graph, a module or an optimizer holds stays.
+//
+// A scope belongs to the coroutine that opened it: a function may yield out of its scope, and what
+// others make meanwhile is none of its business. So scopes need not close in order, and one whose
+// coroutine is never resumed is taken off the stack by its finalizer, which frees nothing.
 #include "lua/state.h"
 
-typedef struct scope {
-  cnn_box head; // of the list; magic 0, so that it passes for no box
-  cnn_box *outer;
+struct cnn_scope {
+  cnn_box head;      // of the list; magic 0, so that it passes for no box
+  lua_State *owner;  // the coroutine
+  cnn_scope *outer;  // NULL at the end of the stack
+  cnn_scope **place; // what points at this one: S->scope, or the `outer` of an inner one
   bool open;
-} scope;
+};
+
+static const char metatable_key;
+
+static cnn_scope *innermost(cnn_scope *s, const lua_State *L) {
+  while (s && s->owner != L) s = s->outer;
+  return s;
+}
+
+static void link(cnn_scope *s, cnn_box *box) {
+  box->prev = s->head.prev;
+  box->next = &s->head;
+  box->prev->next = box->next->prev = box;
+}
+
+void cnn_scope_add(lua_State *L, cnn_lua *S, cnn_box *box) {
+  cnn_scope *s = innermost(S->scope, L);
+  if (s) link(s, box);
+}
+
+static void take_off_the_stack(cnn_scope *s) {
+  *s->place = s->outer;
+  if (s->outer) s->outer->place = s->place;
+  s->open = false;
+}
+
+static int scope_gc(lua_State *L) {
+  cnn_scope *s = lua_touserdata(L, 1);
+  if (!s->open) return 0;
+  while (s->head.next != &s->head) cnn_box_unlink(s->head.next);
+  take_off_the_stack(s);
+  return 0;
+}
 
 static int l_enter(lua_State *L) {
   cnn_lua *S = cnn_state(L);
-  scope *s = cnn_newud(L, sizeof *s, 0);
-  s->head.magic = 0;
-  s->head.object = NULL;
+  cnn_scope *s = cnn_newud(L, sizeof *s, 0);
+  *s = (cnn_scope){.owner = L, .open = false};
   s->head.prev = s->head.next = &s->head;
+  lua_pushlightuserdata(L, (void *)(uintptr_t)&metatable_key);
+  lua_rawget(L, LUA_REGISTRYINDEX);
+  lua_setmetatable(L, -2);
   s->outer = S->scope;
+  s->place = &S->scope;
+  if (s->outer) s->outer->place = &s->outer;
+  S->scope = s;
   s->open = true;
-  S->scope = &s->head;
   return 1;
 }
 
-static void keep_value(lua_State *L, int i, int depth) {
+// Calls `visit` with every tensor box in the value at i, alone or in tables.
+static void each_box(lua_State *L, int i, int depth, void (*visit)(cnn_box *box, void *data),
+                     void *data) {
   cnn_box *box = cnn_to_box(L, i, CNN_BOX_TENSOR);
   if (box) {
-    cnn_box_unlink(box);
+    visit(box, data);
     return;
   }
-  if (lua_type(L, i) != LUA_TTABLE || depth > 16) return;
+  if (lua_type(L, i) != LUA_TTABLE || depth > 16 || !lua_checkstack(L, 4)) return;
   i = cnn_absindex(L, i);
-  luaL_checkstack(L, 4, "cnn.scope");
   lua_pushnil(L);
   while (lua_next(L, i)) {
-    keep_value(L, -1, depth + 1);
+    each_box(L, -1, depth + 1, visit, data);
     lua_pop(L, 1);
   }
+}
+
+// While a scope closes, its boxes have its head as `prev`: that tells them from others'.
+static void survive(cnn_box *box, void *scope) {
+  if (box->prev == &((cnn_scope *)scope)->head) box->prev = NULL;
 }
 
 // leave(scope, results...): frees, and gives the results on. What is returned, alone or in tables,
 // moves to the enclosing scope.
 static int l_leave(lua_State *L) {
   cnn_lua *S = cnn_state(L);
-  scope *s = lua_touserdata(L, 1);
+  cnn_scope *s = lua_touserdata(L, 1);
   if (!s->open) return cnn_error(L, S, "scope: left twice");
   int n = lua_gettop(L);
-  for (int i = 2; i <= n; i++) keep_value(L, i, 0);
-  s->open = false;
-  S->scope = s->outer;
-  while (s->head.next != &s->head) {
-    cnn_box *box = s->head.next;
+  take_off_the_stack(s);
+  for (cnn_box *box = s->head.next; box != &s->head; box = box->next) box->prev = &s->head;
+  for (int i = 2; i <= n; i++) each_box(L, i, 0, survive, s);
+  cnn_scope *enclosing = innermost(S->scope, L);
+  for (cnn_box *box = s->head.next, *next; box != &s->head; box = next) {
+    next = box->next;
+    bool returned = box->prev == NULL;
+    box->prev = box->next = NULL;
+    if (returned) {
+      if (enclosing) link(enclosing, box);
+      continue;
+    }
     void *object = box->object;
-    cnn_box_unlink(box);
     box->object = NULL;
     cnn_unref(object);
   }
-  // Results join the enclosing scope.
-  for (int i = 2; i <= n && S->scope; i++) {
-    cnn_box *box = cnn_to_box(L, i, CNN_BOX_TENSOR);
-    if (!box || box->next || !box->object || ((cnn_tensor *)box->object)->flags & CNN_BOXED)
-      continue;
-    box->prev = S->scope->prev;
-    box->next = S->scope;
-    box->prev->next = box->next->prev = box;
-  }
+  s->head.prev = s->head.next = &s->head;
   return n - 1;
 }
 
+static void take_out(cnn_box *box, void *data) {
+  (void)data;
+  cnn_box_unlink(box);
+}
+
+// keep(...): takes tensors, alone or in tables, out of every scope; returns its arguments.
 static int l_keep(lua_State *L) {
   cnn_state(L);
-  for (int i = 1; i <= lua_gettop(L); i++) keep_value(L, i, 0);
-  return lua_gettop(L);
+  int n = lua_gettop(L);
+  for (int i = 1; i <= n; i++) each_box(L, i, 0, take_out, NULL);
+  return n;
 }
 
 void cnn_open_scope(lua_State *L, cnn_lua *S) {
-  static const cnn_function functions[] = {
-      {"scope_enter", l_enter}, {"scope_leave", l_leave}, {"keep", l_keep}, {NULL, NULL}};
+  static const cnn_function functions[] = {{"scope_enter", l_enter},
+                                           {"scope_leave", l_leave},
+                                           {"keep", l_keep},
+                                           {NULL, NULL}};
+  lua_pushlightuserdata(L, (void *)(uintptr_t)&metatable_key);
+  lua_newtable(L);
+  lua_pushcfunction(L, scope_gc);
+  lua_setfield(L, -2, "__gc");
+  lua_rawset(L, LUA_REGISTRYINDEX);
   cnn_set_functions(L, S, functions);
 }

@@ -12,6 +12,7 @@
 #include "lua/compat.h"
 
 typedef struct cnn_box cnn_box;
+typedef struct cnn_scope cnn_scope;
 
 typedef struct cnn_lua {
   cnn_context ctx;
@@ -26,8 +27,7 @@ typedef struct cnn_lua {
   int64_t collections, soft_minimum, steps;
   double collecting; // seconds spent
   bool paced;
-  // Open scopes: boxes made since (scope.c).
-  cnn_box *scope;
+  cnn_scope *scope; // the innermost open scope (scope.c)
   // Host functions that the core gave back, to be released when Lua may be called.
   int n_dead, dead_capacity;
   int64_t *dead;
@@ -85,6 +85,8 @@ void cnn_push_known_or_nil(lua_State *L, cnn_lua *S, cnn_tensor *t);
 
 // Takes a tensor's box out of the scope that it is in.
 void cnn_box_unlink(cnn_box *box);
+// Puts a box into the innermost scope that the coroutine L has open, if there is one.
+void cnn_scope_add(lua_State *L, cnn_lua *S, cnn_box *box);
 
 // The tensor in argument i, or an error that names function and argument.
 cnn_tensor *cnn_check_tensor(lua_State *L, cnn_lua *S, int i, const char *function,

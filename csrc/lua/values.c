@@ -2,6 +2,8 @@
 // Numbers between Lua and tensors: cnn.tensor, item, totable, get, set.
 #include "lua/state.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "engine/history.h"
@@ -205,6 +207,44 @@ static int l_totable(lua_State *L) {
   return 1;
 }
 
+// _int_texts(x): the elements of a 1-d integer tensor as decimal texts, for printing: an int64 need
+// not fit a Lua number.
+static int l_int_texts(lua_State *L) {
+  cnn_lua *S = cnn_state(L);
+  cnn_tensor *t = cnn_check_tensor(L, S, 1, "tostring", "argument 1 (x)"), *host = t;
+  cnn_device cpu = {CNN_CPU, 0};
+  cnn_status status;
+  char text[24];
+  if (t->device.type != CNN_CPU) {
+    cnn_box *box = cnn_push_tensor_box(L, S, lua_upvalueindex(2));
+    CNN_WITH_ROOM(L, S, status, to_device(S, t, cpu, &host));
+    if (status != CNN_OK) return cnn_raise(L, S, status);
+    box->object = host;
+  }
+  lua_createtable(L, (int)host->shape[0], 0);
+  for (int64_t i = 0; i < host->shape[0]; i++) {
+    int64_t v = cnn_element_get_int((cnn_dtype)host->dtype, cnn_element_at(host, &i));
+    lua_pushlstring(L, text, (size_t)snprintf(text, sizeof text, "%" PRId64, v));
+    lua_rawseti(L, -2, (int)i + 1);
+  }
+  return 1;
+}
+
+// _number_text(v, style, precision): v as C prints it, ties to even (LuaJIT's string.format rounds
+// them up). Styles: "e", "f".
+static int l_number_text(lua_State *L) {
+  char text[512];
+  double v = luaL_checknumber(L, 1);
+  const char *style = luaL_checkstring(L, 2);
+  int precision = (int)luaL_checkinteger(L, 3);
+  if (precision > 100) precision = 100;
+  if (v != v) snprintf(text, sizeof text, "nan");
+  else snprintf(text, sizeof text, *style == 'e' ? "%.*e" : "%.*f", precision, v);
+  cnn_state(L);
+  lua_pushstring(L, text);
+  return 1;
+}
+
 // ---------------------------------------------------------------------------------------------
 // get(i, j ...) and set(i, j ..., v)
 
@@ -291,7 +331,8 @@ static int l_set(lua_State *L) {
 }
 
 void cnn_open_values(lua_State *L, cnn_lua *S) {
-  static const cnn_function functions[] = {{"_tensor", l_tensor}, {NULL, NULL}};
+  static const cnn_function functions[] = {
+      {"_tensor", l_tensor}, {"_int_texts", l_int_texts}, {"_number_text", l_number_text}, {NULL, NULL}};
   static const cnn_function methods[] = {
       {"item", l_item}, {"totable", l_totable}, {"get", l_get}, {"set", l_set}, {NULL, NULL}};
   cnn_set_functions(L, S, functions);

@@ -484,6 +484,10 @@ void cnn_pool_set_limit(cnn_pool *pool, size_t bytes) {
   cnn_lock_release(&pool->lock);
 }
 
+void cnn_pool_info(const cnn_pool *pool, size_t *total, size_t *available, size_t *limit) {
+  pool->mapper->info(pool->mapper->self, total, available, limit);
+}
+
 void cnn_pool_get_stats(cnn_pool *pool, cnn_pool_stats *stats) {
   cnn_lock_acquire(&pool->lock);
   *stats = (cnn_pool_stats){.allocated = pool->allocated,

@@ -88,6 +88,9 @@ size_t cnn_pool_trim(cnn_pool *pool);
 // blocks in use keep more than that, new ones are refused and nothing else happens.
 void cnn_pool_set_limit(cnn_pool *pool, size_t bytes);
 
+// The bytes that the device has in all and has free now, and the default limit.
+void cnn_pool_info(const cnn_pool *pool, size_t *total, size_t *available, size_t *limit);
+
 void cnn_pool_get_stats(cnn_pool *pool, cnn_pool_stats *stats);
 void cnn_pool_reset_peaks(cnn_pool *pool);
 

@@ -1,0 +1,234 @@
+-- SPDX-License-Identifier: MIT
+-- cnn.help and cnn.ops: what the registry knows about its ops, and a line for everything else.
+local core = require "cnn.core"
+local options = require "cnn.options"
+
+local fail = core.fail
+
+local help = {}
+
+-- What is no op: signature and purpose, in the overview's order.
+local FUNCTIONS = {
+  { "Making tensors" },
+  { "tensor", "(values, {dtype, device, requires_grad})", "a tensor of nested lists, a number, or a copy of a tensor" },
+  { "is_tensor", "(value)", "whether a value is a tensor" },
+  { "manual_seed", "(n)", "starts the random generator anew" },
+  { "get_rng_state", "()", "the generator's state, for set_rng_state" },
+  { "set_rng_state", "(state)", "puts the generator where it was" },
+  { "set_default_dtype", "(dtype)", "the float dtype that numbers become" },
+  { "set_default_device", "(device)", "where new tensors are made" },
+  { "Gradients" },
+  { "grad", "(outputs, inputs, {grad_outputs, retain_graph, create_graph, allow_unused})",
+    "gradients of outputs by inputs" },
+  { "no_grad", "(fn, ...)", "calls fn(...) without recording" },
+  { "enable_grad", "(fn, ...)", "calls fn(...) with recording on" },
+  { "inference_mode", "(fn, ...)", "no_grad whose results may never enter a graph" },
+  { "set_grad_enabled", "(on)", "turns recording on or off" },
+  { "is_grad_enabled", "()", "whether ops are recorded" },
+  { "Function", "{forward, backward, name}", "an operation with its gradient, written in Lua" },
+  { "checkpoint", "(fn, ...)", "calls fn(...) and keeps no activations: backward runs it again" },
+  { "checkpoint_sequential", "(model, segments, x)", "a Sequential under checkpoints, in segments" },
+  { "gradcheck", "(fn, inputs, {eps, atol, rtol, second})", "gradients against difference quotients" },
+  { "detect_anomaly", "(fn, ...)", "finds the op whose gradient is NaN, and the line of its forward" },
+  { "Memory" },
+  { "scope", "(fn, ...)", "calls fn(...), then frees every tensor made inside but those returned" },
+  { "keep", "(...)", "takes tensors out of the scope they were made in" },
+  { "memory_allocated", "(dev)", "bytes in use" },
+  { "max_memory_allocated", "(dev)", "the most bytes that were in use" },
+  { "reset_peak_memory_stats", "(dev)", "peaks count from now" },
+  { "memory_reserved", "(dev)", "bytes taken from the device, cache included" },
+  { "memory_stats", "(dev)", "all counters" },
+  { "memory_summary", "(dev)", "all counters, as a text to read" },
+  { "mem_get_info", "(dev)", "free and total bytes of the device" },
+  { "empty_cache", "(dev)", "gives cached blocks back to the device; the bytes given back" },
+  { "set_memory_limit", "(bytes, dev)", "caps a device; without bytes: the default again" },
+  { "set_memory_fraction", "(fraction, dev)", "caps a device at a share of its memory" },
+  { "gc", "{paced, minimum, budget}", "how the collector is paced; gives settings and counts" },
+  { "synchronize", "(dev)", "waits for the device" },
+  { "The rest" },
+  { "set_num_threads", "(n)", "threads for large work; 0: as many as there are cores" },
+  { "set_printoptions", "{precision, threshold, edgeitems, linewidth, profile, sci_mode}", "how tensors print" },
+  { "help", "(name)", "this; of one name: all about it" },
+  { "ops", "{internal = false}", "a list of all ops with their arguments and docs" },
+}
+
+local by_name
+
+local function load_ops()
+  if by_name then return by_name end
+  by_name = {}
+  for _, op in ipairs(core.ops()) do by_name[op.name] = op end
+  return by_name
+end
+
+-- The ops: a list of {name, doc, spec, params, results, in_place, view ...}, sorted by name. Ops that
+-- scripts can't call are listed with {internal = true}.
+function help.ops(...)
+  local o = options.read("ops", { "internal" }, ...)
+  local list = {}
+  for _, op in ipairs(core.ops()) do
+    if o.internal or not op.internal then list[#list + 1] = op end
+  end
+  table.sort(list, function(a, b) return a.name < b.name end)
+  return list
+end
+
+-- ---------------------------------------------------------------------------------------------
+-- One op
+
+local function value_text(v)
+  if type(v) == "string" then return ("%q"):format(v) end
+  if type(v) == "number" then return ("%.14g"):format(v) end
+  return tostring(v)
+end
+
+local function is_option(param)
+  return param.optional or param.default ~= nil
+end
+
+-- "conv2d(x, weight, {bias, stride = 1})"
+local function signature(op, name, first)
+  local positions, named = {}, {}
+  for i = first, #op.params do
+    local p = op.params[i]
+    if not is_option(p) and #named == 0 then
+      positions[#positions + 1] = p.name
+    else
+      named[#named + 1] = p.name .. (p.default ~= nil and " = " .. value_text(p.default) or "")
+    end
+  end
+  if #named > 0 then positions[#positions + 1] = "{" .. table.concat(named, ", ") .. "}" end
+  return name .. "(" .. table.concat(positions, ", ") .. ")"
+end
+
+local function type_text(param)
+  local text = param.type
+  if param.words then
+    local words = {}
+    for i, w in ipairs(param.words) do words[i] = ("%q"):format(w) end
+    text = table.concat(words, ", ")
+  end
+  if param.changed then text = text .. "; changed in place" end
+  if param.default ~= nil then return text .. " (default " .. value_text(param.default) .. ")" end
+  return text .. (param.optional and " (optional)" or "")
+end
+
+local function op_text(op)
+  local lines = { "cnn." .. signature(op, op.name, 1) }
+  if not op.function_only and op.params[1] and not is_option(op.params[1]) then
+    lines[#lines + 1] = signature(op, op.params[1].name .. ":" .. op.name, 2)
+    if op.in_place then
+      lines[#lines + 1] = signature(op, op.params[1].name .. ":" .. op.name .. "_", 2) .. "    in place"
+    end
+  end
+  lines[#lines + 1] = ""
+  for line in ((op.doc or "") .. "\n"):gmatch("(.-)\n") do lines[#lines + 1] = "  " .. line end
+  lines[#lines + 1] = ""
+  local width = 0
+  for _, p in ipairs(op.params) do width = math.max(width, #p.name) end
+  for _, p in ipairs(op.params) do
+    lines[#lines + 1] = ("  %-" .. width .. "s  %s"):format(p.name, type_text(p))
+  end
+  if op.results ~= "out" then
+    lines[#lines + 1] = ("  gives %s"):format(op.results:gsub(" ", ", "))
+  elseif op.list then
+    lines[#lines + 1] = "  gives a list of tensors"
+  end
+  if op.view then lines[#lines + 1] = "  The result is a view: it shares the tensor's bytes." end
+  return (table.concat(lines, "\n"):gsub("[ ]+\n", "\n"))
+end
+
+local function function_text(entry)
+  return ("cnn.%s%s\n\n  %s"):format(entry[1], entry[2], entry[3])
+end
+
+-- ---------------------------------------------------------------------------------------------
+-- The overview
+
+local function columns(names, width)
+  local widest = 0
+  for _, name in ipairs(names) do widest = math.max(widest, #name) end
+  local per_line = math.max(1, math.floor(width / (widest + 2)))
+  local lines = {}
+  for i = 1, #names, per_line do
+    local cells = {}
+    for k = i, math.min(i + per_line - 1, #names) do cells[#cells + 1] = ("%-" .. widest .. "s"):format(names[k]) end
+    lines[#lines + 1] = "  " .. table.concat(cells, "  "):gsub("%s+$", "")
+  end
+  return table.concat(lines, "\n")
+end
+
+local function overview()
+  local lines = {
+    "cnn " .. require("cnn").version .. ": deep learning for Lua. cnn.help(\"conv2d\") tells all about one name.",
+    "",
+    "Positions count from 1, dims too; -1 is the last. Options go by position or in one table at the end:",
+    "x:sum(2, true) is x:sum{dim = 2, keepdim = true} is cnn.sum(x, {dim = 2, keepdim = true}).",
+  }
+  for _, entry in ipairs(FUNCTIONS) do
+    if #entry == 1 then
+      lines[#lines + 1] = "\n" .. entry[1]
+    else
+      lines[#lines + 1] = ("  %-24s %s"):format(entry[1], entry[3])
+    end
+  end
+  local names = {}
+  for _, op in ipairs(help.ops()) do names[#names + 1] = op.name end
+  lines[#lines + 1] = "\nOps: cnn.name(x, ...), and x:name(...); elementwise ones in place as x:name_(...)"
+  lines[#lines + 1] = columns(names, 100)
+  return table.concat(lines, "\n")
+end
+
+-- ---------------------------------------------------------------------------------------------
+-- cnn.help
+
+local function name_of(value)
+  for name, op in pairs(core.functions) do
+    if op == value then return name end
+  end
+  for name, f in pairs(require("cnn")) do
+    if f == value then return name end
+  end
+end
+
+local function unknown(name)
+  local names = {}
+  for op_name, op in pairs(load_ops()) do
+    if not op.internal then names[#names + 1] = op_name end
+  end
+  for _, entry in ipairs(FUNCTIONS) do
+    if #entry > 1 then names[#names + 1] = entry[1] end
+  end
+  table.sort(names)
+  local near, holding = core.nearest(name, names), {}
+  for _, other in ipairs(names) do
+    if #name > 2 and other:find(name, 1, true) and #holding < 8 then holding[#holding + 1] = other end
+  end
+  local hint = ""
+  if #holding > 0 then
+    hint = "; there are " .. table.concat(holding, ", ")
+  elseif near then
+    hint = (": did you mean \"%s\"?"):format(near)
+  end
+  return fail(("help: nothing is called \"%s\"%s"):format(name, hint))
+end
+
+-- The text that help prints, for a name, a function, or nothing: an overview.
+function help.text(what)
+  if what == nil then return overview() end
+  local name = type(what) == "string" and what:gsub("^cnn%.", ""):gsub("^F%.", ""):gsub("^x:", "") or name_of(what)
+  if not name then fail("help: expected a name, such as \"conv2d\", or a function of cnn's") end
+  local op = load_ops()[name] or load_ops()[(name:gsub("_$", ""))]
+  if op and not op.internal then return op_text(op) end
+  for _, entry in ipairs(FUNCTIONS) do
+    if entry[1] == name and #entry > 1 then return function_text(entry) end
+  end
+  return unknown(name)
+end
+
+-- Prints signature, purpose, arguments and defaults of an op or function; without a name an overview.
+function help.help(what)
+  print(help.text(what))
+end
+
+return help

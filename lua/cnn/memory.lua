@@ -1,0 +1,102 @@
+-- SPDX-License-Identifier: MIT
+-- What scripts see of memory, on top of the core's counters: scopes, peaks, limits, a table to read.
+-- `dev` is the default device when left out.
+local core = require "cnn.core"
+local options = require "cnn.options"
+
+local fail, describe = core.fail, core.describe
+
+local memory = {}
+
+-- ---------------------------------------------------------------------------------------------
+-- Scopes
+
+local enter, leave = core.scope_enter, core.scope_leave
+
+local function results(ok, ...)
+  if ok then return ... end
+  error((...), 0)
+end
+
+-- cnn.scope(fn, ...): calls fn(...), then frees every tensor handle that was made meanwhile, but for
+-- those among the results (also in tables) and those given to cnn.keep. What the graph, a module or an
+-- optimizer holds stays. An error passes through; the scope is left all the same.
+function memory.scope(fn, ...)
+  options.expect_callable("scope", "argument 1 (fn)", fn)
+  return results(leave(enter(), pcall(fn, ...)))
+end
+
+-- ---------------------------------------------------------------------------------------------
+-- Counters
+
+function memory.max_memory_allocated(dev)
+  return core.memory_stats(dev).allocated_bytes.peak
+end
+
+function memory.memory_reserved(dev)
+  return core.memory_stats(dev).reserved_bytes.current
+end
+
+function memory.max_memory_reserved(dev)
+  return core.memory_stats(dev).reserved_bytes.peak
+end
+
+-- Caps the device at a share of its memory.
+function memory.set_memory_fraction(fraction, dev)
+  if type(fraction) ~= "number" or not (fraction >= 0 and fraction <= 1) then
+    fail("set_memory_fraction: expected a number from 0 to 1, got " .. describe(fraction))
+  end
+  local _, total = core.mem_get_info(dev)
+  core.set_memory_limit(math.floor(fraction * total), dev)
+end
+
+-- Waits until the device has done all that was asked of it. The CPU always has.
+function memory.synchronize(dev)
+  core.memory_allocated(dev) -- for the device's name
+end
+
+-- ---------------------------------------------------------------------------------------------
+-- For people
+
+function memory.bytes_text(bytes)
+  local size = math.abs(bytes)
+  if size < 1024 then return ("%d B"):format(bytes) end
+  local units, i = { "KiB", "MiB", "GiB", "TiB" }, 1
+  size = bytes / 1024
+  while math.abs(size) >= 1024 and i < #units do
+    size, i = size / 1024, i + 1
+  end
+  return ("%.2f %s"):format(size, units[i])
+end
+
+local KINDS = {
+  "parameters", "gradients", "optimizer state", "activations", "buffers", "workspace", "data", "other",
+}
+
+-- A table of the counters: what is in use now, at its peak, and was ever taken, by kind.
+function memory.memory_summary(dev)
+  local s, bytes = core.memory_stats(dev), memory.bytes_text
+  local lines = {}
+  local function row(name, counter, text)
+    lines[#lines + 1] = ("  %-18s %12s %12s %14s"):format(name, text(counter.current), text(counter.peak),
+      text(counter.total))
+  end
+  local function number(n) return ("%d"):format(n) end
+  lines[1] = ("memory of %s: limit %s, largest free block %s"):format(
+    dev or core.get_default_device(), bytes(s.limit), bytes(s.largest_free))
+  lines[2] = ("  %-18s %12s %12s %14s"):format("", "now", "peak", "ever")
+  row("allocated", s.allocated_bytes, bytes)
+  row("requested", s.requested_bytes, bytes)
+  row("reserved", s.reserved_bytes, bytes)
+  row("blocks", s.blocks, number)
+  lines[#lines + 1] = "  allocated, by kind"
+  for _, kind in ipairs(KINDS) do
+    local counter = s.kinds[kind]
+    if counter and counter.total > 0 then row("  " .. kind, counter, bytes) end
+  end
+  lines[#lines + 1] = ("  asked the device for memory %d times, gave back %d times, refused %d requests"):format(
+    s.maps, s.unmaps, s.failures)
+  return table.concat(lines, "\n")
+end
+
+return memory

@@ -25,10 +25,11 @@ bool cnn_shape_equal(int na, const int64_t *a, int nb, const int64_t *b) {
 }
 
 void cnn_shape_strides(int ndim, const int64_t *shape, int64_t *strides) {
-  int64_t step = 1;
+  // Sizes that fit no memory are refused elsewhere; here their product may wrap.
+  uint64_t step = 1;
   for (int i = ndim - 1; i >= 0; i--) {
-    strides[i] = step;
-    step *= shape[i] > 1 ? shape[i] : 1;
+    strides[i] = (int64_t)step;
+    step *= shape[i] > 1 ? (uint64_t)shape[i] : 1;
   }
 }
 

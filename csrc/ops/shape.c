@@ -1,70 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Views: results that share their input's bytes. Their gradients put the pieces back
 // (view_scatter_add), in row-major terms of the input's shape.
-#include "ops/ops.h"
+#include "ops/geometry.h"
 
-// Geometry of a view under construction.
-typedef struct geometry {
-  int ndim;
-  int64_t offset; // relative to the input's first element
-  int64_t shape[CNN_MAX_DIMS], strides[CNN_MAX_DIMS];
-} geometry;
-
-static void geometry_of(geometry *v, int ndim, const int64_t *shape, const int64_t *strides) {
-  v->ndim = ndim;
-  v->offset = 0;
-  for (int i = 0; i < ndim; i++) v->shape[i] = shape[i], v->strides[i] = strides[i];
-}
-
-// Result 0 with that geometry over input 0.
-static cnn_status give_view(cnn_infer *I, const geometry *v) {
-  cnn_meta *out = cnn_infer_out(I, (cnn_dtype)I->in[0]->dtype, v->ndim, v->shape);
-  for (int i = 0; i < v->ndim; i++) out->strides[i] = v->strides[i];
-  I->offset = I->in[0]->offset + v->offset;
-  return CNN_OK;
-}
-
-// A view op's geometry from the input's and the arguments: one function serves infer (with the real
-// strides) and backward (with row-major ones).
-typedef cnn_status (*geometry_fn)(cnn_context *ctx, const cnn_arg *args, geometry *v);
-
-static cnn_status infer_geometry(cnn_infer *I, geometry_fn fn) {
-  geometry v;
-  geometry_of(&v, I->in[0]->ndim, I->in[0]->shape, I->in[0]->strides);
-  CNN_TRY(fn(I->ctx, I->args, &v));
-  return give_view(I, &v);
-}
-
-static void backward_geometry(cnn_grad *g, geometry_fn fn) {
-  const cnn_form *x = cnn_in_form(g, 0);
-  int64_t strides[CNN_MAX_DIMS];
-  geometry v;
-  cnn_shape_strides(x->ndim, x->shape, strides);
-  geometry_of(&v, x->ndim, x->shape, strides);
-  if (fn(g->f->ctx, g->args, &v) != CNN_OK) return; // it succeeded in the forward
-  cnn_give(g, 0,
-           cnn_do(g->f, view_scatter_add, CNN_A_T(g->dy[0]), CNN_A_INTS(x->ndim, x->shape),
-                  CNN_A_INTS(v.ndim, v.strides), CNN_A_I(v.offset), CNN_A_INTS(x->ndim, strides)));
-}
-
-#define VIEW_OP(title, arguments, text)                                                            \
-  static cnn_status infer_##title(cnn_infer *I) {                                                  \
-    return infer_geometry(I, title##_geometry);                                                    \
-  }                                                                                                \
-  static void backward_##title(cnn_grad *g) {                                                      \
-    backward_geometry(g, title##_geometry);                                                        \
-  }                                                                                                \
-  const cnn_op cnn_op_##title = {.name = #title,                                                   \
-                                 .args = arguments,                                                \
-                                 .doc = text,                                                      \
-                                 .flags = CNN_OP_VIEW,                                             \
-                                 .infer = infer_##title,                                           \
-                                 .backward = backward_##title};
-
-static void remove_dim(geometry *v, int d) {
-  v->ndim--;
-  for (; d < v->ndim; d++) v->shape[d] = v->shape[d + 1], v->strides[d] = v->strides[d + 1];
-}
+#include <inttypes.h>
 
 // A 0-based position in a dim of `size`, negative from the end.
 static cnn_status check_pos(cnn_context *ctx, int64_t pos, int64_t size, int dim, int64_t *out) {
@@ -85,45 +24,33 @@ static cnn_status check_pos(cnn_context *ctx, int64_t pos, int64_t size, int dim
 // ---------------------------------------------------------------------------------------------
 // select and slice
 
-static cnn_status select_geometry(cnn_context *ctx, const cnn_arg *args, geometry *v) {
+static cnn_status select_geometry(cnn_context *ctx, const cnn_arg *args, cnn_geometry *v) {
   int d;
   int64_t at = 0;
   CNN_TRY(cnn_check_dim(ctx, "dim", args[1].i, v->ndim, &d));
   if (v->ndim == 0) return cnn_fail(ctx, CNN_SHAPE, "x has 0 dims: there is nothing to select");
   CNN_TRY(check_pos(ctx, args[2].i, v->shape[d], d, &at));
   v->offset += at * v->strides[d];
-  remove_dim(v, d);
+  cnn_geometry_remove(v, d);
   return CNN_OK;
 }
-VIEW_OP(select, "x:tensor dim:dim index:pos",
-        "The slice at one position of a dim: a view with one dim less.")
+CNN_VIEW_OP(select, "x:tensor dim:dim index:pos", 0,
+            "The slice at one position of a dim: a view with one dim less.")
 
 // start and length are 0-based and already checked by those who build them.
-static cnn_status slice_geometry(cnn_context *ctx, const cnn_arg *args, geometry *v) {
+static cnn_status slice_geometry(cnn_context *ctx, const cnn_arg *args, cnn_geometry *v) {
   int d;
   CNN_TRY(cnn_check_dim(ctx, "dim", args[1].i, v->ndim, &d));
   int64_t start = args[2].i, length = args[3].i, step = args[4].i;
   v->offset += start * v->strides[d];
   v->shape[d] = length;
-  v->strides[d] *= step;
+  if (length > 1) v->strides[d] *= step;
   return CNN_OK;
 }
-static cnn_status infer_slice(cnn_infer *I) {
-  return infer_geometry(I, slice_geometry);
-}
-static void backward_slice(cnn_grad *g) {
-  backward_geometry(g, slice_geometry);
-}
-const cnn_op cnn_op_slice = {
-    .name = "slice",
-    .args = "x:tensor dim:dim start:int length:int step:int=1",
-    .doc = "Every step-th position of a dim: a view.",
-    .flags = CNN_OP_VIEW | CNN_OP_INTERNAL,
-    .infer = infer_slice,
-    .backward = backward_slice,
-};
+CNN_VIEW_OP(slice, "x:tensor dim:dim start:int length:int step:int=1", CNN_OP_INTERNAL,
+            "Every step-th position of a dim: a view.")
 
-static cnn_status narrow_geometry(cnn_context *ctx, const cnn_arg *args, geometry *v) {
+static cnn_status narrow_geometry(cnn_context *ctx, const cnn_arg *args, cnn_geometry *v) {
   int d;
   CNN_TRY(cnn_check_dim(ctx, "dim", args[1].i, v->ndim, &d));
   if (v->ndim == 0) return cnn_fail(ctx, CNN_SHAPE, "x has 0 dims: there is nothing to narrow");
@@ -137,8 +64,8 @@ static cnn_status narrow_geometry(cnn_context *ctx, const cnn_arg *args, geometr
   v->shape[d] = length;
   return CNN_OK;
 }
-VIEW_OP(narrow, "x:tensor dim:dim start:pos length:int",
-        "`length` positions of a dim from `start` on: a view.")
+CNN_VIEW_OP(narrow, "x:tensor dim:dim start:pos length:int", 0,
+            "`length` positions of a dim from `start` on: a view.")
 
 // ---------------------------------------------------------------------------------------------
 // expand
@@ -146,7 +73,7 @@ VIEW_OP(narrow, "x:tensor dim:dim start:pos length:int",
 static cnn_status infer_expand(cnn_infer *I) {
   const cnn_tensor *x = I->in[0];
   int n = I->args[1].n;
-  geometry v = {.ndim = n};
+  cnn_geometry v = {.ndim = n};
   cnn_shape_text a, b;
   for (int i = 0; i < n; i++) {
     int own = i - (n - x->ndim);
@@ -165,7 +92,7 @@ static cnn_status infer_expand(cnn_infer *I) {
     return cnn_fail(I->ctx, CNN_SHAPE, "x of shape %s can't expand to fewer dims, %s",
                     cnn_shape_format(&a, x->ndim, x->shape),
                     cnn_shape_format(&b, n, I->args[1].ints));
-  return give_view(I, &v);
+  return cnn_geometry_view(I, &v);
 }
 static void backward_expand(cnn_grad *g) {
   cnn_give(g, 0, g->dy[0]);
@@ -182,8 +109,8 @@ const cnn_op cnn_op_expand = {
 // ---------------------------------------------------------------------------------------------
 // Order and number of dims
 
-static cnn_status permute_geometry(cnn_context *ctx, const cnn_arg *args, geometry *v) {
-  geometry old = *v;
+static cnn_status permute_geometry(cnn_context *ctx, const cnn_arg *args, cnn_geometry *v) {
+  cnn_geometry old = *v;
   uint32_t seen;
   if (args[1].n != v->ndim)
     return cnn_fail(ctx, CNN_INVALID, "dims names %d dims of a tensor with %d", args[1].n, v->ndim);
@@ -196,7 +123,7 @@ static cnn_status permute_geometry(cnn_context *ctx, const cnn_arg *args, geomet
   return CNN_OK;
 }
 static cnn_status infer_permute(cnn_infer *I) {
-  return infer_geometry(I, permute_geometry);
+  return cnn_geometry_infer(I, permute_geometry);
 }
 static void backward_permute(cnn_grad *g) {
   int64_t inverse[CNN_MAX_DIMS];
@@ -216,7 +143,7 @@ const cnn_op cnn_op_permute = {
     .backward = backward_permute,
 };
 
-static cnn_status transpose_geometry(cnn_context *ctx, const cnn_arg *args, geometry *v) {
+static cnn_status transpose_geometry(cnn_context *ctx, const cnn_arg *args, cnn_geometry *v) {
   int a, b;
   CNN_TRY(cnn_check_dim(ctx, "dim", args[1].i, v->ndim, &a));
   CNN_TRY(cnn_check_dim(ctx, "dim", args[2].i, v->ndim, &b));
@@ -227,7 +154,7 @@ static cnn_status transpose_geometry(cnn_context *ctx, const cnn_arg *args, geom
   return CNN_OK;
 }
 static cnn_status infer_transpose(cnn_infer *I) {
-  return infer_geometry(I, transpose_geometry);
+  return cnn_geometry_infer(I, transpose_geometry);
 }
 static void backward_transpose(cnn_grad *g) {
   cnn_give(g, 0, cnn_do(g->f, transpose, CNN_A_T(g->dy[0]), g->args[1], g->args[2]));
@@ -241,16 +168,12 @@ const cnn_op cnn_op_transpose = {
     .backward = backward_transpose,
 };
 
-static cnn_status unsqueeze_geometry(cnn_context *ctx, const cnn_arg *args, geometry *v) {
+static cnn_status unsqueeze_geometry(cnn_context *ctx, const cnn_arg *args, cnn_geometry *v) {
   int d;
   CNN_TRY(cnn_check_dim(ctx, "dim", args[1].i, v->ndim + 1, &d));
-  if (v->ndim == CNN_MAX_DIMS)
-    return cnn_fail(ctx, CNN_SHAPE, "a tensor has at most %d dims", CNN_MAX_DIMS);
   int64_t stride = d < v->ndim ? v->strides[d] * v->shape[d] : 1;
-  for (int i = v->ndim++; i > d; i--)
-    v->shape[i] = v->shape[i - 1], v->strides[i] = v->strides[i - 1];
-  v->shape[d] = 1;
-  v->strides[d] = stride;
+  if (!cnn_geometry_insert(v, d, 1, stride))
+    return cnn_fail(ctx, CNN_SHAPE, "a tensor has at most %d dims", CNN_MAX_DIMS);
   return CNN_OK;
 }
 static void reshape_back(cnn_grad *g) {
@@ -258,7 +181,7 @@ static void reshape_back(cnn_grad *g) {
   cnn_give(g, 0, cnn_do(g->f, reshape, CNN_A_T(g->dy[0]), CNN_A_INTS(x->ndim, x->shape)));
 }
 static cnn_status infer_unsqueeze(cnn_infer *I) {
-  return infer_geometry(I, unsqueeze_geometry);
+  return cnn_geometry_infer(I, unsqueeze_geometry);
 }
 const cnn_op cnn_op_unsqueeze = {
     .name = "unsqueeze",
@@ -269,15 +192,15 @@ const cnn_op cnn_op_unsqueeze = {
     .backward = reshape_back,
 };
 
-static cnn_status squeeze_geometry(cnn_context *ctx, const cnn_arg *args, geometry *v) {
+static cnn_status squeeze_geometry(cnn_context *ctx, const cnn_arg *args, cnn_geometry *v) {
   uint32_t mask;
   CNN_TRY(cnn_check_dims(ctx, "dim", &args[1], v->ndim, &mask));
   for (int d = v->ndim - 1; d >= 0; d--)
-    if (mask >> d & 1 && v->shape[d] == 1) remove_dim(v, d);
+    if (mask >> d & 1 && v->shape[d] == 1) cnn_geometry_remove(v, d);
   return CNN_OK;
 }
 static cnn_status infer_squeeze(cnn_infer *I) {
-  return infer_geometry(I, squeeze_geometry);
+  return cnn_geometry_infer(I, squeeze_geometry);
 }
 const cnn_op cnn_op_squeeze = {
     .name = "squeeze",
@@ -293,26 +216,26 @@ const cnn_op cnn_op_squeeze = {
 
 // A wanted shape with at most one -1, resolved for n elements.
 static cnn_status resolve_shape(cnn_context *ctx, const cnn_tensor *x, const cnn_arg *arg,
-                                geometry *v) {
-  int64_t n = cnn_numel(x), known = 1;
+                                cnn_geometry *v) {
+  int64_t n = cnn_numel(x);
   int open = -1;
   cnn_shape_text a, b;
   v->ndim = arg->n;
   v->offset = 0;
   for (int i = 0; i < arg->n; i++) {
     v->shape[i] = arg->ints[i];
-    if (arg->ints[i] == -1 && open < 0)
-      open = i;
-    else if (arg->ints[i] < 0)
+    if (v->shape[i] == -1 && open < 0)
+      open = i, v->shape[i] = 1;
+    else if (v->shape[i] < 0)
       return cnn_fail(ctx, CNN_SHAPE, "shape %s: sizes are >= 0, with at most one -1",
                       cnn_shape_format(&a, arg->n, arg->ints));
-    else
-      known *= arg->ints[i];
   }
+  int64_t known = cnn_shape_numel(v->ndim, v->shape);
   bool fits = open < 0 ? known == n : known > 0 && n % known == 0;
   if (!fits)
-    return cnn_fail(ctx, CNN_SHAPE, "x of shape %s has %lld elements, which don't fit shape %s",
-                    cnn_shape_format(&a, x->ndim, x->shape), (long long)n,
+    return cnn_fail(ctx, CNN_SHAPE,
+                    "x of shape %s has %" PRId64 " elements, which don't fit shape %s",
+                    cnn_shape_format(&a, x->ndim, x->shape), n,
                     cnn_shape_format(&b, arg->n, arg->ints));
   if (open >= 0) v->shape[open] = n / known;
   return CNN_OK;
@@ -320,7 +243,7 @@ static cnn_status resolve_shape(cnn_context *ctx, const cnn_tensor *x, const cnn
 
 static cnn_status infer_view(cnn_infer *I) {
   const cnn_tensor *x = I->in[0];
-  geometry v;
+  cnn_geometry v;
   cnn_shape_text a, b;
   CNN_TRY(resolve_shape(I->ctx, x, &I->args[1], &v));
   if (!cnn_strides_reshape(x->ndim, x->shape, x->strides, v.ndim, v.shape, v.strides))
@@ -328,7 +251,7 @@ static cnn_status infer_view(cnn_infer *I) {
                     "x of shape %s with strides %s can't be seen as %s without a copy: use reshape",
                     cnn_tensor_shape_text(x, &a), cnn_shape_format(&b, x->ndim, x->strides),
                     cnn_shape_format(&(cnn_shape_text){""}, v.ndim, v.shape));
-  return give_view(I, &v);
+  return cnn_geometry_view(I, &v);
 }
 const cnn_op cnn_op_view = {
     .name = "view",
@@ -339,14 +262,18 @@ const cnn_op cnn_op_view = {
     .backward = reshape_back,
 };
 
-static void reshape(cnn_frame *f, const cnn_arg *args, cnn_results *r) {
-  cnn_tensor *x = args[0].t;
-  geometry v;
-  f->status = resolve_shape(f->ctx, x, &args[1], &v);
-  if (f->status != CNN_OK) return;
-  if (!cnn_strides_reshape(x->ndim, x->shape, x->strides, v.ndim, v.shape, v.strides))
+// x in a shape of the same number of elements.
+static cnn_tensor *reshaped(cnn_frame *f, cnn_tensor *x, int ndim, const int64_t *shape) {
+  int64_t strides[CNN_MAX_DIMS];
+  if (!cnn_strides_reshape(x->ndim, x->shape, x->strides, ndim, shape, strides))
     x = cnn_do(f, clone, CNN_A_T(x), CNN_A_I(1));
-  cnn_results_add(f, r, cnn_do(f, view, CNN_A_T(x), CNN_A_INTS(v.ndim, v.shape)));
+  return cnn_do(f, view, CNN_A_T(x), CNN_A_INTS(ndim, shape));
+}
+
+static void reshape(cnn_frame *f, const cnn_arg *args, cnn_results *r) {
+  cnn_geometry v;
+  f->status = resolve_shape(f->ctx, args[0].t, &args[1], &v);
+  if (f->status == CNN_OK) cnn_results_add(f, r, reshaped(f, args[0].t, v.ndim, v.shape));
 }
 const cnn_op cnn_op_reshape = {
     .name = "reshape",
@@ -356,6 +283,156 @@ const cnn_op cnn_op_reshape = {
     .flags = CNN_OP_COMPOSITE,
     .composite = reshape,
 };
+
+static void flatten(cnn_frame *f, const cnn_arg *args, cnn_results *r) {
+  cnn_tensor *x = args[0].t;
+  int first, last, n = 0;
+  int64_t shape[CNN_MAX_DIMS] = {1};
+  f->status = cnn_check_dim(f->ctx, "start_dim", args[1].i, x->ndim, &first);
+  if (f->status == CNN_OK) f->status = cnn_check_dim(f->ctx, "end_dim", args[2].i, x->ndim, &last);
+  if (f->status != CNN_OK) return;
+  if (first > last) {
+    int base = f->ctx->index_base;
+    f->status = cnn_fail(f->ctx, CNN_INVALID, "start_dim %d comes after end_dim %d", first + base,
+                         last + base);
+    return;
+  }
+  for (int d = 0; d < x->ndim; d++) {
+    if (d > first && d <= last)
+      shape[n - 1] *= x->shape[d];
+    else
+      shape[n++] = x->shape[d];
+  }
+  if (x->ndim == 0) n = 1;
+  cnn_results_add(f, r, n == x->ndim ? x : reshaped(f, x, n, shape));
+}
+const cnn_op cnn_op_flatten = {
+    .name = "flatten",
+    .args = "x:tensor start_dim:dim=0 end_dim:dim=-1",
+    .doc = "x with the dims from start_dim to end_dim joined into one: a view where that is "
+           "possible, else a copy; x itself when there is nothing to join.",
+    .flags = CNN_OP_COMPOSITE,
+    .composite = flatten,
+};
+
+static void unflatten(cnn_frame *f, const cnn_arg *args, cnn_results *r) {
+  cnn_tensor *x = args[0].t;
+  const cnn_arg *sizes = &args[2];
+  int d, n = 0, open = -1;
+  int64_t shape[CNN_MAX_DIMS], known = 1;
+  cnn_shape_text a;
+  f->status = cnn_check_dim(f->ctx, "dim", args[1].i, x->ndim, &d);
+  if (f->status != CNN_OK) return;
+  if (x->ndim == 0 || sizes->n == 0 || x->ndim - 1 + sizes->n > CNN_MAX_DIMS) {
+    f->status = cnn_fail(f->ctx, CNN_SHAPE,
+                         "sizes %s can't stand for a dim of a tensor with %d dim%s: 1 to %d dims "
+                         "are allowed in all",
+                         cnn_shape_format(&a, sizes->n, sizes->ints), x->ndim,
+                         x->ndim == 1 ? "" : "s", CNN_MAX_DIMS);
+    return;
+  }
+  for (int i = 0; i < d; i++) shape[n++] = x->shape[i];
+  for (int i = 0; i < sizes->n; i++) {
+    shape[n] = sizes->ints[i];
+    if (shape[n] == -1 && open < 0)
+      open = n;
+    else if (shape[n] < 0 || __builtin_mul_overflow(known, shape[n], &known))
+      known = 0;
+    n++;
+  }
+  int64_t size = x->shape[d];
+  if (open >= 0 && known > 0 && size % known == 0) {
+    shape[open] = size / known;
+  } else if (open >= 0 || known != size) {
+    f->status = cnn_fail(f->ctx, CNN_SHAPE, "sizes %s don't fit dim %d of size %" PRId64,
+                         cnn_shape_format(&a, sizes->n, sizes->ints), d + f->ctx->index_base, size);
+    return;
+  }
+  for (int i = d + 1; i < x->ndim; i++) shape[n++] = x->shape[i];
+  cnn_results_add(f, r, cnn_do(f, view, CNN_A_T(x), CNN_A_INTS(n, shape)));
+}
+const cnn_op cnn_op_unflatten = {
+    .name = "unflatten",
+    .args = "x:tensor dim:dim sizes:shape",
+    .doc = "x with one dim split into dims of the given sizes; -1 stands for what is left. A view.",
+    .flags = CNN_OP_COMPOSITE,
+    .composite = unflatten,
+};
+
+// ---------------------------------------------------------------------------------------------
+// Short forms
+
+static void t(cnn_frame *f, const cnn_arg *args, cnn_results *r) {
+  cnn_tensor *x = args[0].t;
+  if (x->ndim > 2) {
+    f->status = cnn_fail(f->ctx, CNN_SHAPE,
+                         "x has %d dims, at most 2 are allowed: use transpose or permute", x->ndim);
+    return;
+  }
+  cnn_results_add(f, r, x->ndim < 2 ? x : cnn_do(f, transpose, CNN_A_T(x), CNN_A_I(0), CNN_A_I(1)));
+}
+const cnn_op cnn_op_t = {
+    .name = "t",
+    .args = "x:tensor",
+    .doc = "The transpose of a matrix: a view. A tensor with fewer dims is given back as it is.",
+    .flags = CNN_OP_COMPOSITE,
+    .composite = t,
+};
+
+static void movedim(cnn_frame *f, const cnn_arg *args, cnn_results *r) {
+  cnn_tensor *x = args[0].t;
+  const cnn_arg *source = &args[1], *target = &args[2];
+  int64_t order[CNN_MAX_DIMS];
+  uint32_t from = 0, to = 0;
+  if (source->n != target->n) {
+    f->status =
+        cnn_fail(f->ctx, CNN_INVALID, "source names %d dims, destination %d", source->n, target->n);
+    return;
+  }
+  if (source->n > 0) f->status = cnn_check_dims(f->ctx, "source", source, x->ndim, &from);
+  if (source->n > 0 && f->status == CNN_OK)
+    f->status = cnn_check_dims(f->ctx, "destination", target, x->ndim, &to);
+  if (f->status != CNN_OK) return;
+  for (int i = 0; i < source->n && x->ndim > 0; i++) {
+    int64_t a = source->ints[i], b = target->ints[i];
+    order[b < 0 ? b + x->ndim : b] = a < 0 ? a + x->ndim : a;
+  }
+  for (int a = 0, b = 0; b < x->ndim; b++) {
+    if (to >> b & 1) continue;
+    while (from >> a & 1) a++;
+    order[b] = a++;
+  }
+  cnn_results_add(f, r, cnn_do(f, permute, CNN_A_T(x), CNN_A_INTS(x->ndim, order)));
+}
+const cnn_op cnn_op_movedim = {
+    .name = "movedim",
+    .args = "x:tensor source:dims destination:dims",
+    .doc = "x with the dims `source` at the places `destination`, the others in their order. A "
+           "view.",
+    .flags = CNN_OP_COMPOSITE,
+    .composite = movedim,
+};
+
+#define LIKE_OP(title, op, text)                                                                   \
+  static void title(cnn_frame *f, const cnn_arg *args, cnn_results *r) {                           \
+    const cnn_tensor *other = args[1].t;                                                           \
+    cnn_results_add(f, r, cnn_do(f, op, args[0], CNN_A_INTS(other->ndim, other->shape)));          \
+  }                                                                                                \
+  const cnn_op cnn_op_##title = {.name = #title,                                                   \
+                                 .args = "x:other other:other",                                    \
+                                 .doc = text,                                                      \
+                                 .flags = CNN_OP_COMPOSITE | CNN_OP_ANY_DEVICE,                    \
+                                 .composite = title};
+
+LIKE_OP(expand_as, expand, "x expanded to the shape of `other`.")
+LIKE_OP(view_as, view, "x seen in the shape of `other`.")
+LIKE_OP(reshape_as, reshape, "x in the shape of `other`: a view where that is possible.")
+
+CNN_ALIAS_OP(broadcast_to, "x:tensor shape:shape*", expand)
+CNN_ALIAS_OP(swapaxes, "x:tensor dim0:dim dim1:dim", transpose)
+CNN_ALIAS_OP(swapdims, "x:tensor dim0:dim dim1:dim", transpose)
+CNN_ALIAS_OP(moveaxis, "x:tensor source:dims destination:dims", movedim)
+CNN_ALIAS_OP(ravel, "x:tensor", flatten)
 
 static void contiguous(cnn_frame *f, const cnn_arg *args, cnn_results *r) {
   cnn_tensor *x = args[0].t;

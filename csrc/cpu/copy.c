@@ -40,6 +40,44 @@ void cnn_copy_view(const cnn_view *to, const cnn_view *from) {
   cnn_parallel_for(c.nest.numel, 1 << 15, copy_range, &c);
 }
 
+static bool lies_dense(const cnn_view *v, cnn_dtype dtype) {
+  return v->dtype == dtype && cnn_strides_contiguous(v->ndim, v->shape, v->strides);
+}
+
+size_t cnn_dense_bytes(const cnn_view *v, cnn_dtype dtype) {
+  if (lies_dense(v, dtype)) return 0;
+  return ((size_t)cnn_view_numel(v) * cnn_dtype_size(dtype) + 63) & ~(size_t)63;
+}
+
+void *cnn_dense_result(const cnn_view *v, cnn_dtype dtype, void **scratch) {
+  if (lies_dense(v, dtype)) return v->data;
+  void *dense = *scratch;
+  *scratch = (char *)dense + cnn_dense_bytes(v, dtype);
+  return dense;
+}
+
+static cnn_view dense_view(const cnn_view *v, cnn_dtype dtype, const void *dense,
+                           int64_t *strides) {
+  cnn_shape_strides(v->ndim, v->shape, strides);
+  return (cnn_view){(void *)(uintptr_t)dense, v->shape, strides, v->ndim, dtype};
+}
+
+const void *cnn_dense(const cnn_view *v, cnn_dtype dtype, void **scratch) {
+  int64_t strides[CNN_MAX_DIMS];
+  void *dense = cnn_dense_result(v, dtype, scratch);
+  if (dense == v->data) return dense;
+  cnn_view to = dense_view(v, dtype, dense, strides);
+  cnn_copy_view(&to, v);
+  return dense;
+}
+
+void cnn_dense_store(const cnn_view *v, cnn_dtype dtype, const void *dense) {
+  int64_t strides[CNN_MAX_DIMS];
+  if (dense == v->data) return;
+  cnn_view from = dense_view(v, dtype, dense, strides);
+  cnn_copy_view(v, &from);
+}
+
 static cnn_status run_fresh(cnn_call *call) {
   cnn_copy_view(&call->out[0], &call->in[0]);
   return CNN_OK;

@@ -1,23 +1,87 @@
 // SPDX-License-Identifier: MIT
+// Kernels of ops/reduce.c: a fold each, and how its state becomes the result.
+#include <math.h>
+
 #include "cpu/cpu.h"
-static cnn_status run_sum(cnn_call *call) {
-  const cnn_view *x = &call->in[0];
-  cnn_view *y = &call->out[0];
-  int64_t n = cnn_view_numel(x), m = cnn_view_numel(y), index[CNN_MAX_DIMS] = {0};
-  uint32_t mask;
-  cnn_check_dims(call->ctx, "dim", &call->args[1], x->ndim, &mask);
-  int64_t ys[CNN_MAX_DIMS];
-  int64_t step = 1;
-  for (int d = x->ndim - 1; d >= 0; d--) { ys[d] = mask >> d & 1 ? 0 : step; if (ys[d]) step *= x->shape[d]; }
-  size_t xsz = cnn_dtype_size(x->dtype), ysz = cnn_dtype_size(y->dtype);
-  for (int64_t i = 0; i < m; i++) cnn_element_set(y->dtype, (char *)y->data + (size_t)i * ysz, 0);
-  for (int64_t i = 0; i < n; i++) {
-    int64_t a = 0, b = 0;
-    for (int d = 0; d < x->ndim; d++) a += index[d] * x->strides[d], b += index[d] * ys[d];
-    char *q = (char *)y->data + b * (int64_t)ysz;
-    cnn_element_set(y->dtype, q, cnn_element_get(y->dtype, q) + cnn_element_get(x->dtype, (char *)x->data + a * (int64_t)xsz));
-    for (int d = x->ndim - 1; d >= 0 && ++index[d] == x->shape[d]; d--) index[d] = 0;
+#include "cpu/reduction.h"
+
+#define FINISH(title, word, expr)                                                                  \
+  static void title(const cnn_call *call, int64_t n, cnn_word *s, int64_t stride,                  \
+                    int64_t positions) {                                                           \
+    (void)call, (void)stride, (void)positions;                                                     \
+    for (int64_t j = 0; j < n; j++) s[j].word = expr;                                              \
   }
-  return CNN_OK;
+
+// The dims in which x is larger than the shape it is summed to.
+static uint32_t summed_dims(const cnn_call *call) {
+  const cnn_view *x = &call->in[0];
+  const cnn_arg *shape = &call->args[1];
+  int lead = x->ndim - shape->n;
+  uint32_t mask = 0;
+  for (int d = 0; d < x->ndim; d++)
+    if (d < lead || shape->ints[d - lead] != x->shape[d]) mask |= 1u << d;
+  return mask;
 }
-const cnn_kernel cpu_sum = {NULL, run_sum, NULL};
+
+FINISH(mean, f, s[j].f / (double)positions)
+FINISH(all, i, s[j].i == positions)
+FINISH(any, i, s[j].i > 0)
+FINISH(log_sum, f, (s[j].f - s[j].f == 0 ? s[j].f : 0) + log(s[stride + j].f))
+
+CNN_REDUCTION_KERNEL(sum, .folds = cnn_fold_sum, .by_result = true)
+CNN_REDUCTION_KERNEL(sum_to, .folds = cnn_fold_sum, .mask = summed_dims)
+CNN_REDUCTION_KERNEL(mean, .folds = cnn_fold_sum, .finish = mean, .by_result = true)
+CNN_REDUCTION_KERNEL(prod, .folds = cnn_fold_product, .by_result = true)
+CNN_REDUCTION_KERNEL(all, .folds = cnn_fold_count, .finish = all, .counts = true)
+CNN_REDUCTION_KERNEL(any, .folds = cnn_fold_count, .finish = any, .counts = true)
+CNN_REDUCTION_KERNEL(count_nonzero, .folds = cnn_fold_count, .counts = true)
+CNN_REDUCTION_KERNEL(logsumexp, .folds = cnn_fold_exps, .finish = log_sum)
+
+// args: x dim unbiased keepdim correction
+static double variance_of(const cnn_call *call, double squares, int64_t positions) {
+  double correction = call->args[2].kind == CNN_INT ? (double)call->args[2].i : 1;
+  if (call->args[4].kind != CNN_ABSENT) correction = cnn_arg_number(&call->args[4]);
+  double n = (double)positions - correction;
+  return squares / (n > 0 ? n : 0);
+}
+FINISH(variance, f, variance_of(call, s[2 * stride + j].f, positions))
+FINISH(deviation, f, sqrt(variance_of(call, s[2 * stride + j].f, positions)))
+
+CNN_REDUCTION_KERNEL(var, .folds = cnn_fold_moments, .finish = variance)
+CNN_REDUCTION_KERNEL(std, .folds = cnn_fold_moments, .finish = deviation)
+
+// ---------------------------------------------------------------------------------------------
+// norm. args: x p dim keepdim
+
+static double power(const cnn_call *call) {
+  return cnn_arg_number(&call->args[1]);
+}
+
+static const cnn_fold *choose_norm(const cnn_call *call, double *p) {
+  *p = power(call);
+  return *p == 2          ? cnn_fold_squares
+         : *p == 1        ? cnn_fold_abs
+         : *p == 0        ? cnn_fold_count
+         : *p == INFINITY ? cnn_fold_max_abs
+         : *p == -INFINITY ? cnn_fold_min_abs
+                           : cnn_fold_powers;
+}
+
+static uint32_t norm_dims(const cnn_call *call) {
+  uint32_t mask = 0;
+  cnn_check_dims(call->ctx, "dim", &call->args[2], call->in[0].ndim, &mask);
+  return mask;
+}
+
+static void finish_norm(const cnn_call *call, int64_t n, cnn_word *s, int64_t stride,
+                        int64_t positions) {
+  double p = power(call);
+  (void)stride, (void)positions;
+  for (int64_t j = 0; j < n; j++) {
+    if (p == 0) s[j].f = (double)s[j].i;
+    else if (p == 2) s[j].f = sqrt(s[j].f);
+    else if (p != 1 && p - p == 0) s[j].f = pow(s[j].f, 1 / p);
+  }
+}
+
+CNN_REDUCTION_KERNEL(norm, .choose = choose_norm, .finish = finish_norm, .mask = norm_dims)

@@ -35,6 +35,7 @@
 //   pair      two integers; a single integer stands for both
 //   padding   a pair, or "same" or "valid" (given as CNN_INT: CNN_PAD_SAME, CNN_PAD_VALID)
 //   dim       a dim, negative from the end; dims: a list of them
+//   dim_or_tensor  a dim or a tensor, for ops that only choose another op by it
 //   pos       a position in a dim, negative from the end
 //   label     a class label or token id, never negative
 //   shape     a list of sizes
@@ -62,6 +63,7 @@ typedef enum cnn_type {
   CNN_T_PADDING,
   CNN_T_DIM,
   CNN_T_DIMS,
+  CNN_T_DIM_OR_TENSOR,
   CNN_T_POS,
   CNN_T_LABEL,
   CNN_T_SHAPE,

@@ -30,6 +30,7 @@ static const struct {
     [CNN_T_PADDING] = {"padding", "an integer, a list of two, \"same\" or \"valid\""},
     [CNN_T_DIM] = {"dim", "a dim (1 is the first, -1 the last)"},
     [CNN_T_DIMS] = {"dims", "a dim or a list of dims"},
+    [CNN_T_DIM_OR_TENSOR] = {"dim_or_tensor", "a dim or a tensor"},
     [CNN_T_POS] = {"pos", "a position (1 is the first, -1 the last)"},
     [CNN_T_LABEL] = {"label", "a label (1 is the first)"},
     [CNN_T_SHAPE] = {"shape", "a shape"},

@@ -128,6 +128,9 @@ static cnn_arg read_one(reader *r, int i, int at) {
   cnn_box *box;
   if (lua_isnil(L, at)) return CNN_A_NONE;
   switch ((cnn_type)p->type) {
+  case CNN_T_DIM_OR_TENSOR:
+    if (lua_type(L, at) == LUA_TNUMBER) return CNN_A_I(read_position(r, i, at, "dims"));
+    // fall through
   case CNN_T_OPERAND:
     if (lua_type(L, at) == LUA_TNUMBER) return read_number(L, at);
     // fall through

@@ -24,6 +24,7 @@ static int op_fixed(lua_State *L, cnn_lua *S, int id, const cnn_op_entry *e, cnn
   CNN_WITH_ROOM(L, S, status, cnn_dispatch(&S->ctx, id, a->args, a->n, &r));
   if (status != CNN_OK) return cnn_raise(L, S, status);
   for (int i = 0; i < r.n; i++) boxes[i]->object = r.t[i];
+  lua_pop(L, e->n_results - r.n); // an op that was chosen may give fewer
   if (e->op->flags & CNN_OP_FUNCTION) set_requires_grad(a, e, r.t[0]);
   return r.n;
 }

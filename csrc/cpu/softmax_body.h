@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: MIT
+// The loops of softmax.c for one type: T, its SUFFIX, CLONES, EXP(x) for x <= 0, LOG and HUGE_.
+// A row's sum is kept in lanes, every FLUSH elements moved to a double.
+
+CLONES static T N(largest)(const T *x, int64_t n) {
+  T lane[32], m = -HUGE_;
+  int64_t i = 0;
+  if (n >= 64) {
+    for (int l = 0; l < 32; l++) lane[l] = m;
+    for (; i + 32 <= n; i += 32)
+      SIMD for (int l = 0; l < 32; l++) lane[l] = x[i + l] > lane[l] ? x[i + l] : lane[l];
+    for (int l = 0; l < 32; l++) m = lane[l] > m ? lane[l] : m;
+  }
+  for (; i < n; i++) m = x[i] > m ? x[i] : m;
+  return m;
+}
+
+// y = e^(x - m), unless y is NULL; returns the sum.
+CLONES static double N(exps)(const T *x, T *y, int64_t n, T m) {
+  double sum = 0;
+  for (int64_t at = 0; at < n; at += FLUSH) {
+    int64_t end = n - at < FLUSH ? n : at + FLUSH, i = at;
+    T lane[32];
+    for (int l = 0; l < 32; l++) lane[l] = 0;
+    if (y)
+      for (; i + 32 <= end; i += 32)
+        SIMD for (int l = 0; l < 32; l++) {
+          const T e = EXP(x[i + l] - m);
+          y[i + l] = e;
+          lane[l] += e;
+        }
+    else
+      for (; i + 32 <= end; i += 32)
+        SIMD for (int l = 0; l < 32; l++) lane[l] += EXP(x[i + l] - m);
+    // The rest in one more round, filled up with e^-inf = 0.
+    if (i < end) {
+      T rest[32];
+      for (int l = 0; l < 32; l++) rest[l] = i + l < end ? x[i + l] : -HUGE_;
+      SIMD for (int l = 0; l < 32; l++) {
+        rest[l] = EXP(rest[l] - m);
+        lane[l] += rest[l];
+      }
+      if (y)
+        for (int l = 0; i + l < end; l++) y[i + l] = rest[l];
+    }
+    for (int h = 16; h > 0; h /= 2)
+      SIMD for (int l = 0; l < h; l++) lane[l] += lane[l + h];
+    sum += (double)lane[0];
+  }
+  return sum;
+}
+
+CLONES static void N(scale)(T *y, int64_t n, T factor) {
+  SIMD for (int64_t i = 0; i < n; i++) y[i] *= factor;
+}
+
+CLONES static void N(shift)(const T *x, T *y, int64_t n, T m, T log_sum) {
+  SIMD for (int64_t i = 0; i < n; i++) y[i] = (x[i] - m) - log_sum;
+}
+
+// Several short rows: what is done to single elements is done to all rows in one loop.
+CLONES static void N(short_rows)(const T *x, T *y, int64_t rows, int64_t n, bool logarithm) {
+  T centred[SHORT], e[SHORT];
+  const int64_t total = rows * n;
+  for (int64_t r = 0; r < rows; r++) {
+    const T *row = x + r * n;
+    T m = -HUGE_;
+    for (int64_t i = 0; i < n; i++) m = row[i] > m ? row[i] : m;
+    for (int64_t i = 0; i < n; i++) centred[r * n + i] = row[i] - m;
+  }
+  SIMD for (int64_t i = 0; i < total; i++) e[i] = EXP(centred[i]);
+  for (int64_t r = 0; r < rows; r++) {
+    T sum = 0;
+    for (int64_t i = 0; i < n; i++) sum += e[r * n + i];
+    if (logarithm) {
+      const T low = LOG(sum);
+      for (int64_t i = 0; i < n; i++) y[r * n + i] = centred[r * n + i] - low;
+    } else {
+      const T factor = 1 / sum;
+      for (int64_t i = 0; i < n; i++) y[r * n + i] = e[r * n + i] * factor;
+    }
+  }
+}
+
+static void N(rows)(const job *j, int64_t begin, int64_t end) {
+  const int64_t n = j->lines.n;
+  const T *x = (const T *)j->x + begin * n;
+  T *y = (T *)j->y + begin * n;
+  if (n <= SHORT / 8) {
+    const int64_t most = SHORT / n;
+    for (int64_t r = begin, rows; r < end; r += rows, x += rows * n, y += rows * n) {
+      rows = end - r < most ? end - r : most;
+      N(short_rows)(x, y, rows, n, j->log);
+    }
+    return;
+  }
+  for (int64_t r = begin; r < end; r++, x += n, y += n) {
+    const T m = N(largest)(x, n);
+    const double sum = N(exps)(x, j->log ? NULL : y, n, m);
+    if (j->log)
+      N(shift)(x, y, n, m, (T)log(sum));
+    else
+      N(scale)(y, n, (T)(1 / sum));
+  }
+}
+
+CLONES static void N(columns)(const job *j, int64_t at, int64_t width) {
+  const int64_t n = j->lines.n, d = j->lines.inner;
+  const T *x = (const T *)j->x + at;
+  T *y = (T *)j->y + at;
+  T m[CNN_LINES], sum[CNN_LINES];
+  for (int64_t c = 0; c < width; c++) m[c] = -HUGE_, sum[c] = 0;
+  for (int64_t i = 0; i < n; i++)
+    SIMD for (int64_t c = 0; c < width; c++) m[c] = x[i * d + c] > m[c] ? x[i * d + c] : m[c];
+  if (j->log) {
+    for (int64_t i = 0; i < n; i++)
+      SIMD for (int64_t c = 0; c < width; c++) sum[c] += EXP(x[i * d + c] - m[c]);
+    SIMD for (int64_t c = 0; c < width; c++) sum[c] = LOG(sum[c]);
+    for (int64_t i = 0; i < n; i++)
+      SIMD for (int64_t c = 0; c < width; c++) y[i * d + c] = (x[i * d + c] - m[c]) - sum[c];
+    return;
+  }
+  for (int64_t i = 0; i < n; i++)
+    SIMD for (int64_t c = 0; c < width; c++) {
+      const T e = EXP(x[i * d + c] - m[c]);
+      y[i * d + c] = e;
+      sum[c] += e;
+    }
+  for (int64_t c = 0; c < width; c++) sum[c] = 1 / sum[c];
+  for (int64_t i = 0; i < n; i++)
+    SIMD for (int64_t c = 0; c < width; c++) y[i * d + c] *= sum[c];
+}
+
+// ---------------------------------------------------------------------------------------------
+// Gradients
+
+// The sum of dy, or of dy y.
+CLONES static double N(dot)(const T *dy, const T *y, int64_t n) {
+  double sum = 0;
+  for (int64_t at = 0; at < n; at += FLUSH) {
+    int64_t end = n - at < FLUSH ? n : at + FLUSH, i = at;
+    T lane[32], rest = 0;
+    for (int l = 0; l < 32; l++) lane[l] = 0;
+    if (y)
+      for (; i + 32 <= end; i += 32)
+        SIMD for (int l = 0; l < 32; l++) lane[l] += dy[i + l] * y[i + l];
+    else
+      for (; i + 32 <= end; i += 32)
+        SIMD for (int l = 0; l < 32; l++) lane[l] += dy[i + l];
+    for (; i < end; i++) rest += y ? dy[i] * y[i] : dy[i];
+    for (int h = 16; h > 0; h /= 2)
+      SIMD for (int l = 0; l < h; l++) lane[l] += lane[l + h];
+    sum += (double)(lane[0] + rest);
+  }
+  return sum;
+}
+
+CLONES static void N(softmax_dx)(const T *dy, const T *y, T *dx, int64_t n, T sum) {
+  SIMD for (int64_t i = 0; i < n; i++) dx[i] = y[i] * (dy[i] - sum);
+}
+
+CLONES static void N(log_dx)(const T *dy, const T *y, T *dx, int64_t n, T sum) {
+  SIMD for (int64_t i = 0; i < n; i++) dx[i] = dy[i] - EXP(y[i]) * sum;
+}
+
+static void N(rows_back)(const job *j, int64_t begin, int64_t end) {
+  const int64_t n = j->lines.n;
+  for (int64_t r = begin; r < end; r++) {
+    const T *dy = (const T *)j->x + r * n, *y = (const T *)j->saved + r * n;
+    T *dx = (T *)j->y + r * n, sum = (T)N(dot)(dy, j->log ? NULL : y, n);
+    if (j->log)
+      N(log_dx)(dy, y, dx, n, sum);
+    else
+      N(softmax_dx)(dy, y, dx, n, sum);
+  }
+}
+
+CLONES static void N(columns_back)(const job *j, int64_t at, int64_t width) {
+  const int64_t n = j->lines.n, d = j->lines.inner;
+  const T *dy = (const T *)j->x + at, *y = (const T *)j->saved + at;
+  T *dx = (T *)j->y + at, sum[CNN_LINES];
+  for (int64_t c = 0; c < width; c++) sum[c] = 0;
+  if (j->log) {
+    for (int64_t i = 0; i < n; i++)
+      SIMD for (int64_t c = 0; c < width; c++) sum[c] += dy[i * d + c];
+    for (int64_t i = 0; i < n; i++)
+      SIMD for (int64_t c = 0; c < width; c++)
+        dx[i * d + c] = dy[i * d + c] - EXP(y[i * d + c]) * sum[c];
+    return;
+  }
+  for (int64_t i = 0; i < n; i++)
+    SIMD for (int64_t c = 0; c < width; c++) sum[c] += dy[i * d + c] * y[i * d + c];
+  for (int64_t i = 0; i < n; i++)
+    SIMD for (int64_t c = 0; c < width; c++)
+      dx[i * d + c] = y[i * d + c] * (dy[i * d + c] - sum[c]);
+}

@@ -9,8 +9,8 @@
 void cnn_copy_view(const cnn_view *to, const cnn_view *from);
 
 // For kernels that want dense row-major arrays of one type. An input is used where it lies when it
-// is such an array, else copied to *scratch, which moves on behind it; likewise a result is computed
-// in *scratch when it is not of that type, and cnn_dense_store puts it where it belongs.
+// is such an array, else copied to *scratch, which moves on behind it; likewise a result is
+// computed in *scratch when it is not of that type, and cnn_dense_store puts it where it belongs.
 // cnn_dense_bytes: the scratch that either takes.
 size_t cnn_dense_bytes(const cnn_view *v, cnn_dtype dtype);
 const void *cnn_dense(const cnn_view *v, cnn_dtype dtype, void **scratch);

@@ -213,8 +213,10 @@ static void pick_lines(void *arg, int64_t at, int64_t width) {
   int64_t from = at / block * p->from.n * p->from.inner + at % block;
   for (int64_t k = 0; k < p->to.n; k++)
     memset((char *)p->dx + (at + k * p->to.inner) * size, 0, (size_t)(width * size));
-  if (p->computed == CNN_F64) ADD_PICKED(double);
-  else ADD_PICKED(float);
+  if (p->computed == CNN_F64)
+    ADD_PICKED(double);
+  else
+    ADD_PICKED(float);
 }
 
 static cnn_status check_places(cnn_context *ctx, const pick *p, int64_t n) {

@@ -3,7 +3,8 @@
 //
 // The moments of two sets are joined as in Chan, Golub, LeVeque, Algorithms for Computing the
 // Sample Variance (1983); within a block they are computed in two passes with the correction given
-// there. NaN wins every comparison: `(a > v) | (v != v)`, without branches, so that loops vectorise.
+// there. NaN wins every comparison: `(a > v) | (v != v)`, without branches, so that loops
+// vectorise.
 #include "cpu/fold.h"
 
 #include <math.h>
@@ -32,20 +33,20 @@ V_FN double fold_exp_f64(double x) {
 
 // T the elements, WORD the word that holds one, LANES of one block, INDEX an integer as wide as T,
 // WIDE what products and squares are computed in, COUNT what counts.
-#define SUFFIX f32
-#define T      float
-#define WORD   f
-#define STATE  double
-#define WIDE   double
-#define COUNT  int32_t
-#define SUM    float
-#define INDEX  int32_t
-#define LANES  64
-#define LOWEST (-HUGE_VALF)
-#define TOP    HUGE_VALF
-#define FLOATS 1
+#define SUFFIX    f32
+#define T         float
+#define WORD      f
+#define STATE     double
+#define WIDE      double
+#define COUNT     int32_t
+#define SUM       float
+#define INDEX     int32_t
+#define LANES     64
+#define LOWEST    (-HUGE_VALF)
+#define TOP       HUGE_VALF
+#define FLOATS    1
 #define IS_NAN(v) ((v) != (v))
-#define CLONES CNN_CLONES
+#define CLONES    CNN_CLONES
 #include "cpu/fold_body.h"
 #undef SUFFIX
 #undef T
@@ -79,23 +80,24 @@ V_FN double fold_exp_f64(double x) {
 #undef IS_NAN
 
 // Integers wrap around: sums and products are computed without sign.
-#define SUFFIX i64
-#define T      int64_t
-#define WORD   i
-#define STATE  int64_t
-#define WIDE   uint64_t
-#define SUM    uint64_t
-#define LOWEST INT64_MIN
-#define TOP    INT64_MAX
-#define FLOATS 0
+#define SUFFIX    i64
+#define T         int64_t
+#define WORD      i
+#define STATE     int64_t
+#define WIDE      uint64_t
+#define SUM       uint64_t
+#define LOWEST    INT64_MIN
+#define TOP       INT64_MAX
+#define FLOATS    0
 #define IS_NAN(v) 0
 #include "cpu/fold_body.h"
 
 #define FOLD(words, title, type)                                                                   \
-  {words, title##_init_##type, title##_rows_##type, title##_columns_##type, title##_merge_##type}
+  { words, title##_init_##type, title##_rows_##type, title##_columns_##type, title##_merge_##type }
 #define FOLDS(words, title)                                                                        \
-  const cnn_fold cnn_fold_##title[CNN_FOLD_TYPES] = {                                              \
-      FOLD(words, title, f32), FOLD(words, title, f64), FOLD(words, title, i64)};
+  const cnn_fold cnn_fold_##title[CNN_FOLD_TYPES] = {FOLD(words, title, f32),                      \
+                                                     FOLD(words, title, f64),                      \
+                                                     FOLD(words, title, i64)};
 #define FLOAT_FOLDS(words, title)                                                                  \
   const cnn_fold cnn_fold_##title[CNN_FOLD_TYPES] = {FOLD(words, title, f32),                      \
                                                      FOLD(words, title, f64)};

@@ -44,7 +44,8 @@ typedef struct cnn_fold {
   void (*merge)(int64_t n, cnn_word *s, int64_t stride, const cnn_word *from, int64_t from_stride);
 } cnn_fold;
 
-// By the type computed in. Word 0 is .f of float and double, .i of int64, but for counts: always .i.
+// By the type computed in. Word 0 is .f of float and double, .i of int64, but for counts: always
+// .i.
 enum { CNN_FOLD_F32, CNN_FOLD_F64, CNN_FOLD_I64, CNN_FOLD_TYPES };
 
 extern const cnn_fold cnn_fold_sum[CNN_FOLD_TYPES];

@@ -4,12 +4,12 @@
 // A fold whose state is one word. `step` takes v into a, JOIN two states of type W (or A) into one.
 // A block's row is folded in LANES lanes, then in 16 and at last one by one, its columns four rows
 // at a time.
-#define SIMPLE_FOLD(CLONES, name, A, W, word, start, step, JOIN)                                           \
-  static void N(name##_init)(int64_t n, cnn_word *s, int64_t stride) {                             \
+#define SIMPLE_FOLD(CLONES, name, A, W, word, start, step, JOIN)                                   \
+  static void N(name##_init)(int64_t n, cnn_word * s, int64_t stride) {                            \
     (void)stride;                                                                                  \
     for (int64_t j = 0; j < n; j++) s[j].word = start;                                             \
   }                                                                                                \
-  CLONES static void N(name##_rows)(const cnn_fold_block *b, cnn_word *s, int64_t stride) {         \
+  CLONES static void N(name##_rows)(const cnn_fold_block *b, cnn_word *s, int64_t stride) {        \
     const T *x = b->x;                                                                             \
     const int64_t n = b->width;                                                                    \
     const double p = b->p;                                                                         \
@@ -19,8 +19,7 @@
       int64_t i = 0;                                                                               \
       if (n >= 2 * LANES) {                                                                        \
         for (int l = 0; l < LANES; l++) lane[l] = start;                                           \
-        for (; i + LANES <= n; i += LANES)                                                         \
-          SIMD for (int l = 0; l < LANES; l++) {                                                   \
+        for (; i + LANES <= n; i += LANES) SIMD for (int l = 0; l < LANES; l++) {                  \
             const T v = x[i + l];                                                                  \
             const A a = lane[l];                                                                   \
             lane[l] = step;                                                                        \
@@ -31,8 +30,7 @@
       }                                                                                            \
       if (n - i >= 32) {                                                                           \
         for (int l = 0; l < 16; l++) few[l] = start;                                               \
-        for (; i + 16 <= n; i += 16)                                                               \
-          SIMD for (int l = 0; l < 16; l++) {                                                      \
+        for (; i + 16 <= n; i += 16) SIMD for (int l = 0; l < 16; l++) {                           \
             const T v = x[i + l];                                                                  \
             const A a = few[l];                                                                    \
             few[l] = step;                                                                         \
@@ -49,7 +47,7 @@
       s[j].word = JOIN((W)s[j].word, (W)total);                                                    \
     }                                                                                              \
   }                                                                                                \
-  CLONES static void N(name##_columns)(const cnn_fold_block *b, cnn_word *s, int64_t stride) {      \
+  CLONES static void N(name##_columns)(const cnn_fold_block *b, cnn_word *s, int64_t stride) {     \
     const int64_t n = b->width, d = b->stride;                                                     \
     const double p = b->p;                                                                         \
     const T *x = b->x;                                                                             \
@@ -57,8 +55,7 @@
     int64_t i = 0;                                                                                 \
     (void)p, (void)stride;                                                                         \
     for (int64_t j = 0; j < n; j++) acc[j] = start;                                                \
-    for (; i + 4 <= b->rows; i += 4, x += 4 * d)                                                   \
-      SIMD for (int64_t j = 0; j < n; j++) {                                                       \
+    for (; i + 4 <= b->rows; i += 4, x += 4 * d) SIMD for (int64_t j = 0; j < n; j++) {            \
         A a = acc[j];                                                                              \
         T v = x[j];                                                                                \
         a = step;                                                                                  \
@@ -69,22 +66,21 @@
         v = x[3 * d + j];                                                                          \
         acc[j] = step;                                                                             \
       }                                                                                            \
-    for (; i < b->rows; i++, x += d)                                                               \
-      SIMD for (int64_t j = 0; j < n; j++) {                                                       \
+    for (; i < b->rows; i++, x += d) SIMD for (int64_t j = 0; j < n; j++) {                        \
         const A a = acc[j];                                                                        \
         const T v = x[j];                                                                          \
         acc[j] = step;                                                                             \
       }                                                                                            \
     SIMD for (int64_t j = 0; j < n; j++) s[j].word = JOIN((W)s[j].word, (W)acc[j]);                \
   }                                                                                                \
-  static void N(name##_merge)(int64_t n, cnn_word *s, int64_t stride, const cnn_word *from,        \
+  static void N(name##_merge)(int64_t n, cnn_word * s, int64_t stride, const cnn_word *from,       \
                               int64_t from_stride) {                                               \
     (void)stride, (void)from_stride;                                                               \
     for (int64_t j = 0; j < n; j++) s[j].word = JOIN((W)s[j].word, (W)from[j].word);               \
   }
 
 SIMPLE_FOLD(CLONES, sum, SUM, WIDE, WORD, 0, a + (SUM)v, PLUS)
-SIMPLE_FOLD(, product, WIDE, WIDE, WORD, 1, a * (WIDE)v, TIMES)
+SIMPLE_FOLD(, product, WIDE, WIDE, WORD, 1, a *(WIDE)v, TIMES)
 SIMPLE_FOLD(CLONES, count, COUNT, int64_t, i, 0, a + (v != 0), PLUS)
 SIMPLE_FOLD(CLONES, max, T, STATE, WORD, LOWEST, LARGER(a, v), LARGER)
 SIMPLE_FOLD(CLONES, min, T, STATE, WORD, TOP, SMALLER(a, v), SMALLER)
@@ -109,18 +105,18 @@ CLONES static int64_t N(find)(const T *x, int64_t n, T v) {
 
 // Whether (v, at) goes before what a result knows: nothing yet, worse, or the same further on.
 #define GOES_BEFORE(v, at, known, place, BETTER)                                                   \
-  ((place) == 0 || (v) BETTER (known) || (IS_NAN(v) && !IS_NAN(known)) ||                     \
+  ((place) == 0 || (v)BETTER(known) || (IS_NAN(v) && !IS_NAN(known)) ||                            \
    (((v) == (known) || (IS_NAN(v) && IS_NAN(known))) && (at) < (place)))
 
 #define PLACE_FOLD(name, value, BETTER, start)                                                     \
-  static void N(name##_init)(int64_t n, cnn_word *s, int64_t stride) {                             \
+  static void N(name##_init)(int64_t n, cnn_word * s, int64_t stride) {                            \
     for (int64_t j = 0; j < n; j++) {                                                              \
       s[j].WORD = start;                                                                           \
       s[stride + j].i = 0;                                                                         \
     }                                                                                              \
   }                                                                                                \
-  static void N(name##_rows)(const cnn_fold_block *b, cnn_word *s, int64_t stride) {                    \
-    cnn_fold_block row = *b;                                                                            \
+  static void N(name##_rows)(const cnn_fold_block *b, cnn_word *s, int64_t stride) {               \
+    cnn_fold_block row = *b;                                                                       \
     row.rows = 1;                                                                                  \
     for (int64_t j = 0; j < b->rows; j++) {                                                        \
       const T *x = (const T *)b->x + j * b->stride;                                                \
@@ -135,7 +131,7 @@ CLONES static int64_t N(find)(const T *x, int64_t n, T v) {
       s[stride + j].i = at;                                                                        \
     }                                                                                              \
   }                                                                                                \
-  static void N(name##_merge)(int64_t n, cnn_word *s, int64_t stride, const cnn_word *from,        \
+  static void N(name##_merge)(int64_t n, cnn_word * s, int64_t stride, const cnn_word *from,       \
                               int64_t from_stride) {                                               \
     for (int64_t j = 0; j < n; j++) {                                                              \
       STATE v = from[j].WORD, known = s[j].WORD;                                                   \
@@ -145,7 +141,7 @@ CLONES static int64_t N(find)(const T *x, int64_t n, T v) {
       s[stride + j].i = at;                                                                        \
     }                                                                                              \
   }                                                                                                \
-  CLONES static void N(name##_places)(const cnn_fold_block *b, T *value_of, INDEX *row_of) {        \
+  CLONES static void N(name##_places)(const cnn_fold_block *b, T *value_of, INDEX *row_of) {       \
     const T *x = b->x;                                                                             \
     const int64_t n = b->width;                                                                    \
     for (int64_t j = 0; j < n; j++) value_of[j] = x[j], row_of[j] = 0;                             \
@@ -153,13 +149,13 @@ CLONES static int64_t N(find)(const T *x, int64_t n, T v) {
       x += b->stride;                                                                              \
       SIMD for (int64_t j = 0; j < n; j++) {                                                       \
         const T v = x[j], a = value_of[j];                                                         \
-        const int better = (v BETTER a) | (IS_NAN(v) & !IS_NAN(a));                                   \
+        const int better = (v BETTER a) | (IS_NAN(v) & !IS_NAN(a));                                \
         value_of[j] = better ? v : a;                                                              \
         row_of[j] = better ? i : row_of[j];                                                        \
       }                                                                                            \
     }                                                                                              \
   }                                                                                                \
-  static void N(name##_columns)(const cnn_fold_block *b, cnn_word *s, int64_t stride) {                 \
+  static void N(name##_columns)(const cnn_fold_block *b, cnn_word *s, int64_t stride) {            \
     T value_of[CNN_FOLD_TILE];                                                                     \
     INDEX row_of[CNN_FOLD_TILE];                                                                   \
     N(name##_places)(b, value_of, row_of);                                                         \
@@ -202,8 +198,8 @@ static void N(moments_merge)(int64_t n, cnn_word *s, int64_t stride, const cnn_w
                              int64_t from_stride) {
   for (int64_t j = 0; j < n; j++)
     if (from[j].f > 0)
-      N(moments_join)(s + j, stride, from[j].f, from[from_stride + j].f,
-                      from[2 * from_stride + j].f);
+      N(moments_join)
+      (s + j, stride, from[j].f, from[from_stride + j].f, from[2 * from_stride + j].f);
 }
 
 // The sum of the deviations (not quite 0, for the mean is rounded) and of their squares.
@@ -212,8 +208,7 @@ CLONES static void N(deviations)(const T *x, int64_t n, T mean, double *sum, dou
   double s1 = 0, s2 = 0;
   int64_t i = 0;
   for (int l = 0; l < 16; l++) d1[l] = d2[l] = 0;
-  for (; i + 16 <= n; i += 16)
-    SIMD for (int l = 0; l < 16; l++) {
+  for (; i + 16 <= n; i += 16) SIMD for (int l = 0; l < 16; l++) {
       const T d = x[i + l] - mean;
       d1[l] += d;
       d2[l] += d * d;
@@ -250,8 +245,7 @@ CLONES static void N(moments_columns)(const cnn_fold_block *b, cnn_word *s, int6
   for (int64_t i = 0; i < rows; i++)
     SIMD for (int64_t j = 0; j < n; j++) mean[j] += x[i * b->stride + j];
   for (int64_t j = 0; j < n; j++) mean[j] /= (T)rows;
-  for (int64_t i = 0; i < rows; i++)
-    SIMD for (int64_t j = 0; j < n; j++) {
+  for (int64_t i = 0; i < rows; i++) SIMD for (int64_t j = 0; j < n; j++) {
       const T d = x[i * b->stride + j] - mean[j];
       d1[j] += d;
       d2[j] += d * d;
@@ -283,8 +277,7 @@ V_FN void N(exps_join)(cnn_word *s, int64_t stride, double m, double sum) {
 
 static void N(exps_merge)(int64_t n, cnn_word *s, int64_t stride, const cnn_word *from,
                           int64_t from_stride) {
-  for (int64_t j = 0; j < n; j++)
-    N(exps_join)(s + j, stride, from[j].f, from[from_stride + j].f);
+  for (int64_t j = 0; j < n; j++) N(exps_join)(s + j, stride, from[j].f, from[from_stride + j].f);
 }
 
 CLONES static double N(exps_of)(const T *x, int64_t n, T low) {
@@ -320,10 +313,9 @@ CLONES static void N(exps_columns)(const cnn_fold_block *b, cnn_word *s, int64_t
     SIMD for (int64_t j = 0; j < n; j++) top[j] = LARGER(top[j], x[i * b->stride + j]);
   for (int64_t j = 0; j < n; j++) low[j] = top[j] - top[j] == 0 ? top[j] : 0;
   for (int64_t i = 0; i < b->rows; i++)
-    SIMD for (int64_t j = 0; j < n; j++)
-      sum[j] += PASTE(fold_exp, SUFFIX)(x[i * b->stride + j] - low[j]);
-  for (int64_t j = 0; j < n; j++)
-    N(exps_join)(s + j, stride, (double)top[j], (double)sum[j]);
+    SIMD for (int64_t j = 0; j < n; j++) sum[j] +=
+        PASTE(fold_exp, SUFFIX)(x[i * b->stride + j] - low[j]);
+  for (int64_t j = 0; j < n; j++) N(exps_join)(s + j, stride, (double)top[j], (double)sum[j]);
 }
 
 #endif

@@ -5,7 +5,8 @@
 
 cnn_lines cnn_lines_of(const cnn_view *v, int64_t dim) {
   cnn_lines l = {1, 1, 1};
-  for (int d = 0; d < v->ndim; d++) *(d < dim ? &l.outer : d == dim ? &l.n : &l.inner) *= v->shape[d];
+  for (int d = 0; d < v->ndim; d++)
+    *(d < dim ? &l.outer : d == dim ? &l.n : &l.inner) *= v->shape[d];
   return l;
 }
 

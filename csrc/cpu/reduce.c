@@ -59,10 +59,10 @@ static double power(const cnn_call *call) {
 
 static const cnn_fold *choose_norm(const cnn_call *call, double *p) {
   *p = power(call);
-  return *p == 2          ? cnn_fold_squares
-         : *p == 1        ? cnn_fold_abs
-         : *p == 0        ? cnn_fold_count
-         : *p == INFINITY ? cnn_fold_max_abs
+  return *p == 2           ? cnn_fold_squares
+         : *p == 1         ? cnn_fold_abs
+         : *p == 0         ? cnn_fold_count
+         : *p == INFINITY  ? cnn_fold_max_abs
          : *p == -INFINITY ? cnn_fold_min_abs
                            : cnn_fold_powers;
 }
@@ -78,9 +78,12 @@ static void finish_norm(const cnn_call *call, int64_t n, cnn_word *s, int64_t st
   double p = power(call);
   (void)stride, (void)positions;
   for (int64_t j = 0; j < n; j++) {
-    if (p == 0) s[j].f = (double)s[j].i;
-    else if (p == 2) s[j].f = sqrt(s[j].f);
-    else if (p != 1 && p - p == 0) s[j].f = pow(s[j].f, 1 / p);
+    if (p == 0)
+      s[j].f = (double)s[j].i;
+    else if (p == 2)
+      s[j].f = sqrt(s[j].f);
+    else if (p != 1 && p - p == 0)
+      s[j].f = pow(s[j].f, 1 / p);
   }
 }
 

@@ -31,12 +31,12 @@ typedef struct work {
   cnn_dtype stored, computed;
   size_t size; // of an element of x
   double p;
-  int n_kept, n_reduced;        // outer ones: without `across` and `along`
-  dim kept[CNN_MAX_DIMS];       // in the order of the results
-  dim reduced[CNN_MAX_DIMS];    // the largest stride in x first
-  dim across, along;            // the two dims of a matrix: kept and reduced
-  bool rows;                    // whether its rows lie along `along`
-  int64_t results, positions;   // how many in all
+  int n_kept, n_reduced;      // outer ones: without `across` and `along`
+  dim kept[CNN_MAX_DIMS];     // in the order of the results
+  dim reduced[CNN_MAX_DIMS];  // the largest stride in x first
+  dim across, along;          // the two dims of a matrix: kept and reduced
+  bool rows;                  // whether its rows lie along `along`
+  int64_t results, positions; // how many in all
   int64_t tiles_across, tiles, pieces;
   cnn_word *states; // of all jobs, when pieces > 1
 } work;
@@ -73,8 +73,10 @@ static void make_work(work *w, const cnn_call *call, uint32_t mask) {
   w->n_kept = w->n_reduced = 0;
   w->results = w->positions = 1;
   for (int d = x->ndim - 1; d >= 0; d--)
-    if (mask >> d & 1) w->positions *= x->shape[d];
-    else w->results *= x->shape[d];
+    if (mask >> d & 1)
+      w->positions *= x->shape[d];
+    else
+      w->results *= x->shape[d];
   int64_t y = w->results, position = w->positions;
   for (int d = 0; d < x->ndim; d++) {
     int64_t n = x->shape[d];
@@ -237,8 +239,8 @@ static void fold_range(const work *w, const char *x, int64_t n, int64_t begin, i
                        cnn_word *s, int64_t stride) {
   int64_t index[CNN_MAX_DIMS], offset = 0, first = 1, rest = begin / w->along.n;
   int64_t at = begin % w->along.n;
-  bool narrow = !w->rows && n < NARROW && n == w->across.n && w->across.x == 1 &&
-                w->along.x == n && !w->op->places;
+  bool narrow = !w->rows && n < NARROW && n == w->across.n && w->across.x == 1 && w->along.x == n &&
+                !w->op->places;
   for (int i = w->n_reduced - 1; i >= 0; i--) {
     index[i] = rest % w->reduced[i].n;
     rest /= w->reduced[i].n;

@@ -44,9 +44,11 @@ static cnn_status run_scan(cnn_call *call, scan *s, int64_t dim_arg, const cnn_l
   if (cnn_view_numel(&call->out[0]) == 0) return CNN_OK;
   s->y = cnn_dense_result(&call->out[0], s->computed, &scratch);
   const void **inputs[] = {&s->x, &s->dy};
-  for (int i = 0; i < call->n_in; i++)
-    *inputs[i] = cnn_dense(&call->in[i], s->computed, &scratch);
-  cnn_lines_run(&s->lines, GRAIN, fns[s->computed == CNN_F32 ? 0 : s->computed == CNN_F64 ? 1 : 2],
+  for (int i = 0; i < call->n_in; i++) *inputs[i] = cnn_dense(&call->in[i], s->computed, &scratch);
+  cnn_lines_run(&s->lines, GRAIN,
+                fns[s->computed == CNN_F32   ? 0
+                    : s->computed == CNN_F64 ? 1
+                                             : 2],
                 s);
   cnn_dense_store(&call->out[0], s->computed, s->y);
   return CNN_OK;
@@ -66,7 +68,7 @@ static cnn_status run_scan(cnn_call *call, scan *s, int64_t dim_arg, const cnn_l
     if (width == 1) {                                                                              \
       A a = start;                                                                                 \
       for (int64_t k = 0; k < n; k++, i += backwards ? -d : d) {                                   \
-        a = a OP (A) x[i];                                                                         \
+        a = a OP(A) x[i];                                                                          \
         y[i] = (T)a;                                                                               \
       }                                                                                            \
       return;                                                                                      \
@@ -74,7 +76,7 @@ static cnn_status run_scan(cnn_call *call, scan *s, int64_t dim_arg, const cnn_l
     for (int64_t j = 0; j < width; j++) acc[j] = start;                                            \
     for (int64_t k = 0; k < n; k++, i += backwards ? -d : d) {                                     \
       _Pragma("omp simd") for (int64_t j = 0; j < width; j++) {                                    \
-        acc[j] = acc[j] OP (A) x[i + j];                                                           \
+        acc[j] = acc[j] OP(A) x[i + j];                                                            \
         y[i + j] = (T)acc[j];                                                                      \
       }                                                                                            \
     }                                                                                              \

@@ -23,15 +23,13 @@ CLONES static double N(exps)(const T *x, T *y, int64_t n, T m) {
     T lane[32];
     for (int l = 0; l < 32; l++) lane[l] = 0;
     if (y)
-      for (; i + 32 <= end; i += 32)
-        SIMD for (int l = 0; l < 32; l++) {
+      for (; i + 32 <= end; i += 32) SIMD for (int l = 0; l < 32; l++) {
           const T e = EXP(x[i + l] - m);
           y[i + l] = e;
           lane[l] += e;
         }
     else
-      for (; i + 32 <= end; i += 32)
-        SIMD for (int l = 0; l < 32; l++) lane[l] += EXP(x[i + l] - m);
+      for (; i + 32 <= end; i += 32) SIMD for (int l = 0; l < 32; l++) lane[l] += EXP(x[i + l] - m);
     // The rest in one more round, filled up with e^-inf = 0.
     if (i < end) {
       T rest[32];
@@ -43,8 +41,7 @@ CLONES static double N(exps)(const T *x, T *y, int64_t n, T m) {
       if (y)
         for (int l = 0; i + l < end; l++) y[i + l] = rest[l];
     }
-    for (int h = 16; h > 0; h /= 2)
-      SIMD for (int l = 0; l < h; l++) lane[l] += lane[l + h];
+    for (int h = 16; h > 0; h /= 2) SIMD for (int l = 0; l < h; l++) lane[l] += lane[l + h];
     sum += (double)lane[0];
   }
   return sum;
@@ -120,15 +117,13 @@ CLONES static void N(columns)(const job *j, int64_t at, int64_t width) {
       SIMD for (int64_t c = 0; c < width; c++) y[i * d + c] = (x[i * d + c] - m[c]) - sum[c];
     return;
   }
-  for (int64_t i = 0; i < n; i++)
-    SIMD for (int64_t c = 0; c < width; c++) {
+  for (int64_t i = 0; i < n; i++) SIMD for (int64_t c = 0; c < width; c++) {
       const T e = EXP(x[i * d + c] - m[c]);
       y[i * d + c] = e;
       sum[c] += e;
     }
   for (int64_t c = 0; c < width; c++) sum[c] = 1 / sum[c];
-  for (int64_t i = 0; i < n; i++)
-    SIMD for (int64_t c = 0; c < width; c++) y[i * d + c] *= sum[c];
+  for (int64_t i = 0; i < n; i++) SIMD for (int64_t c = 0; c < width; c++) y[i * d + c] *= sum[c];
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -145,11 +140,9 @@ CLONES static double N(dot)(const T *dy, const T *y, int64_t n) {
       for (; i + 32 <= end; i += 32)
         SIMD for (int l = 0; l < 32; l++) lane[l] += dy[i + l] * y[i + l];
     else
-      for (; i + 32 <= end; i += 32)
-        SIMD for (int l = 0; l < 32; l++) lane[l] += dy[i + l];
+      for (; i + 32 <= end; i += 32) SIMD for (int l = 0; l < 32; l++) lane[l] += dy[i + l];
     for (; i < end; i++) rest += y ? dy[i] * y[i] : dy[i];
-    for (int h = 16; h > 0; h /= 2)
-      SIMD for (int l = 0; l < h; l++) lane[l] += lane[l + h];
+    for (int h = 16; h > 0; h /= 2) SIMD for (int l = 0; l < h; l++) lane[l] += lane[l + h];
     sum += (double)(lane[0] + rest);
   }
   return sum;
@@ -184,13 +177,13 @@ CLONES static void N(columns_back)(const job *j, int64_t at, int64_t width) {
     for (int64_t i = 0; i < n; i++)
       SIMD for (int64_t c = 0; c < width; c++) sum[c] += dy[i * d + c];
     for (int64_t i = 0; i < n; i++)
-      SIMD for (int64_t c = 0; c < width; c++)
-        dx[i * d + c] = dy[i * d + c] - EXP(y[i * d + c]) * sum[c];
+      SIMD for (int64_t c = 0; c < width; c++) dx[i * d + c] =
+          dy[i * d + c] - EXP(y[i * d + c]) * sum[c];
     return;
   }
   for (int64_t i = 0; i < n; i++)
     SIMD for (int64_t c = 0; c < width; c++) sum[c] += dy[i * d + c] * y[i * d + c];
   for (int64_t i = 0; i < n; i++)
-    SIMD for (int64_t c = 0; c < width; c++)
-      dx[i * d + c] = y[i * d + c] * (dy[i * d + c] - sum[c]);
+    SIMD for (int64_t c = 0; c < width; c++) dx[i * d + c] =
+        y[i * d + c] * (dy[i * d + c] - sum[c]);
 }

@@ -15,8 +15,7 @@ static cnn_status infer_prelu_row(cnn_infer *I) {
 static void backward_prelu_row(cnn_grad *g) {
   cnn_frame *f = g->f;
   cnn_arg x = CNN_A_T(cnn_in(g, 0)), dy = CNN_A_T(g->dy[0]), positive = GT(x, C(0));
-  if (cnn_needs(g, 0))
-    cnn_give(g, 0, SEL(positive, dy, MUL(dy, CNN_A_T(cnn_in(g, 1)))).t);
+  if (cnn_needs(g, 0)) cnn_give(g, 0, SEL(positive, dy, MUL(dy, CNN_A_T(cnn_in(g, 1)))).t);
   if (cnn_needs(g, 1)) cnn_give(g, 1, SEL(positive, C(0), MUL(dy, x)).t);
 }
 
@@ -37,11 +36,12 @@ static void prelu(cnn_frame *f, const cnn_arg *args, cnn_results *r) {
   int64_t channels = x->ndim > 1 ? x->shape[1] : 1;
   cnn_shape_text a, b;
   if (n != 1 && n != channels) {
-    f->status = cnn_fail(f->ctx, CNN_SHAPE,
-                         "weight of shape %s has %lld elements: it takes one, or one for each of the "
-                         "%lld channels (dim %d) of x, %s",
-                         cnn_tensor_shape_text(weight, &a), (long long)n, (long long)channels,
-                         1 + f->ctx->index_base, cnn_tensor_shape_text(x, &b));
+    f->status =
+        cnn_fail(f->ctx, CNN_SHAPE,
+                 "weight of shape %s has %lld elements: it takes one, or one for each of the "
+                 "%lld channels (dim %d) of x, %s",
+                 cnn_tensor_shape_text(weight, &a), (long long)n, (long long)channels,
+                 1 + f->ctx->index_base, cnn_tensor_shape_text(x, &b));
     return;
   }
   for (int d = 0; d < x->ndim; d++) shape[d] = d == 1 ? n : 1;
@@ -54,8 +54,9 @@ static void prelu(cnn_frame *f, const cnn_arg *args, cnn_results *r) {
 const cnn_op cnn_op_prelu = {
     .name = "prelu",
     .args = "x:tensor weight:tensor",
-    .doc = "Rectified linear unit with learned slopes: x for x > 0, weight * x otherwise. weight has "
-           "one element, or one for each channel (dim 2 of x).",
+    .doc =
+        "Rectified linear unit with learned slopes: x for x > 0, weight * x otherwise. weight has "
+        "one element, or one for each channel (dim 2 of x).",
     .flags = CNN_OP_COMPOSITE,
     .composite = prelu,
 };
@@ -99,8 +100,9 @@ static void normalize(cnn_frame *f, const cnn_arg *args, cnn_results *r) {
 const cnn_op cnn_op_normalize = {
     .name = "normalize",
     .args = "x:tensor p:number=2 dim:dims=1 eps:number=1e-12",
-    .doc = "x divided by its p-norm over the given dims (dim 2, when left out), or by eps where the "
-           "norm is smaller.",
+    .doc =
+        "x divided by its p-norm over the given dims (dim 2, when left out), or by eps where the "
+        "norm is smaller.",
     .flags = CNN_OP_COMPOSITE | CNN_OP_FUNCTION,
     .composite = normalize,
 };

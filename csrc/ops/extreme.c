@@ -36,7 +36,8 @@ static void backward_amax(cnn_grad *g) {
       .backward = backward_amax,                                                                   \
   };
 VALUE_OP(amax, "The largest element of all, or over the given dims. Equal ones share the gradient.")
-VALUE_OP(amin, "The smallest element of all, or over the given dims. Equal ones share the gradient.")
+VALUE_OP(amin,
+         "The smallest element of all, or over the given dims. Equal ones share the gradient.")
 
 // ---------------------------------------------------------------------------------------------
 // argmax, argmin. args: x dim keepdim
@@ -201,7 +202,8 @@ static void pick_backward(cnn_frame *f, const cnn_arg *args, cnn_results *r) {
 const cnn_op cnn_op_pick_backward = {
     .name = "pick_backward",
     .args = "dy:tensor places:index dim:dim size:int",
-    .doc = "Zeros with dy added at the given positions of a dim, which has that size in the result.",
+    .doc =
+        "Zeros with dy added at the given positions of a dim, which has that size in the result.",
     .flags = CNN_OP_INTERNAL,
     .infer = infer_pick_backward,
     .composite = pick_backward,

@@ -53,7 +53,8 @@ cnn_tensor *cnn_spread(cnn_grad *g, cnn_tensor *t, const cnn_arg *dim) {
   const cnn_form *x = cnn_in_form(g, 0);
   uint32_t mask = mask_of(g, dim);
   int64_t shape[CNN_MAX_DIMS];
-  if (!t || t->ndim == x->ndim || (mask & (mask + 1)) == 0) return t; // leading dims come by themselves
+  if (!t || t->ndim == x->ndim || (mask & (mask + 1)) == 0)
+    return t; // leading dims come by themselves
   for (int d = 0; d < x->ndim; d++) shape[d] = mask >> d & 1 ? 1 : x->shape[d];
   return cnn_do(g->f, view, CNN_A_T(t), CNN_A_INTS(x->ndim, shape));
 }
@@ -187,8 +188,7 @@ static cnn_tensor *products_without(cnn_grad *g, cnn_tensor *x, cnn_tensor *dy) 
 static void backward_prod(cnn_grad *g) {
   cnn_tensor *x = cnn_in(g, 0);
   if (!x) return;
-  if (g->args[3].kind != CNN_ABSENT)
-    x = cnn_do(g->f, cast, CNN_A_T(x), g->args[3]);
+  if (g->args[3].kind != CNN_ABSENT) x = cnn_do(g->f, cast, CNN_A_T(x), g->args[3]);
   cnn_tensor *dy = cnn_spread(g, g->dy[0], &g->args[1]);
   if (g->f->status != CNN_OK) return;
   cnn_give(g, 0,
@@ -198,8 +198,9 @@ static void backward_prod(cnn_grad *g) {
 const cnn_op cnn_op_prod = {
     .name = "prod",
     .args = "x:tensor dim:dims? keepdim:bool=false dtype:dtype?",
-    .doc = "Product of all elements, or over the given dims; of nothing it is 1. Integers and bools "
-           "give int64. Gradients are right at zeros too.",
+    .doc =
+        "Product of all elements, or over the given dims; of nothing it is 1. Integers and bools "
+        "give int64. Gradients are right at zeros too.",
     .saves = "x",
     .infer = infer_sum,
     .backward = backward_prod,
@@ -244,9 +245,10 @@ const cnn_op cnn_op_count_nonzero = {
 static cnn_status infer_var(cnn_infer *I) {
   CNN_TRY(cnn_check_float(I, I->dtype));
   if (I->args[2].kind != CNN_ABSENT && I->args[4].kind != CNN_ABSENT)
-    return cnn_fail(I->ctx, CNN_INVALID,
-                    "unbiased and correction say the same: unbiased = true is correction = 1, false "
-                    "is 0; give one of them");
+    return cnn_fail(
+        I->ctx, CNN_INVALID,
+        "unbiased and correction say the same: unbiased = true is correction = 1, false "
+        "is 0; give one of them");
   return cnn_infer_reduced(I, I->dtype, &I->args[1], I->args[3].i != 0);
 }
 
@@ -287,8 +289,9 @@ const cnn_op cnn_op_var = {
 const cnn_op cnn_op_std = {
     .name = "std",
     .args = "x:tensor dim:dims? unbiased:bool? keepdim:bool=false correction:number?",
-    .doc = "Standard deviation: the square root of the variance (see var). Where it is 0, so is its "
-           "gradient.",
+    .doc =
+        "Standard deviation: the square root of the variance (see var). Where it is 0, so is its "
+        "gradient.",
     .saves = "x out",
     .infer = infer_var,
     .backward = backward_std,
@@ -346,9 +349,10 @@ static void backward_norm(cnn_grad *g) {
 const cnn_op cnn_op_norm = {
     .name = "norm",
     .args = "x:tensor p:number=2 dim:dims? keepdim:bool=false",
-    .doc = "The p-norm (sum of |x|^p)^(1/p) of all elements, or over the given dims. p = math.huge: "
-           "the largest |x|; -math.huge: the smallest; 0: the number of elements that are not 0. "
-           "Where the norm is 0, so is its gradient.",
+    .doc =
+        "The p-norm (sum of |x|^p)^(1/p) of all elements, or over the given dims. p = math.huge: "
+        "the largest |x|; -math.huge: the smallest; 0: the number of elements that are not 0. "
+        "Where the norm is 0, so is its gradient.",
     .saves = "x out",
     .infer = infer_norm,
     .backward = backward_norm,

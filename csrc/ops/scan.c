@@ -13,7 +13,8 @@ static cnn_status infer_scan(cnn_infer *I) {
   cnn_dtype dtype = cnn_dtype_is_float(I->dtype) ? I->dtype : CNN_I64;
   if (I->args[2].kind != CNN_ABSENT) dtype = (cnn_dtype)I->args[2].i;
   CNN_TRY(cnn_check_dim(I->ctx, "dim", I->args[1].i, x->ndim, &d));
-  if (dtype == CNN_BOOL) return cnn_fail(I->ctx, CNN_DTYPE, "a running sum of bools needs a number dtype");
+  if (dtype == CNN_BOOL)
+    return cnn_fail(I->ctx, CNN_DTYPE, "a running sum of bools needs a number dtype");
   cnn_infer_out(I, dtype, x->ndim, x->shape);
   return CNN_OK;
 }
@@ -64,8 +65,8 @@ const cnn_op cnn_op_cumprod = {
     .backward = backward_cumprod,
 };
 
-// dx_i = sum over k >= i of dy_k times the product of x_j with j <= k but j = i: with i a dim of its
-// own before `dim`, that is a running product of x with 1 at place i.
+// dx_i = sum over k >= i of dy_k times the product of x_j with j <= k but j = i: with i a dim of
+// its own before `dim`, that is a running product of x with 1 at place i.
 static void cumprod_backward(cnn_frame *f, const cnn_arg *args, cnn_results *r) {
   cnn_tensor *x = args[1].t;
   int d = 0, ndim = x->ndim;
@@ -149,8 +150,8 @@ static void diff(cnn_frame *f, const cnn_arg *args, cnn_results *r) {
   if (f->status == CNN_OK && x->ndim == 0)
     f->status = cnn_fail(f->ctx, CNN_SHAPE, "x has 0 dims: there are no neighbours to subtract");
   if (f->status == CNN_OK && args[1].i < 0)
-    f->status = cnn_fail(f->ctx, CNN_INVALID, "n is %d: it counts how many times to take differences",
-                         (int)args[1].i);
+    f->status = cnn_fail(f->ctx, CNN_INVALID,
+                         "n is %d: it counts how many times to take differences", (int)args[1].i);
   for (int64_t i = 0; i < args[1].i && x && f->status == CNN_OK && x->shape[d] > 0; i++) {
     cnn_arg n = CNN_A_I(x->shape[d] - 1), along = CNN_A_I(d);
     cnn_arg late = CNN_A_T(cnn_do(f, narrow, CNN_A_T(x), along, CNN_A_I(1), n));

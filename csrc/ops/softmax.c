@@ -38,8 +38,9 @@ const cnn_op cnn_op_softmax = {
 const cnn_op cnn_op_log_softmax = {
     .name = "log_softmax",
     .args = "x:tensor dim:dim dtype:dtype?",
-    .doc = "Logarithm of the softmax along a dim, x - log(sum(e^x)), exact also where the softmax is "
-           "close to 0.",
+    .doc =
+        "Logarithm of the softmax along a dim, x - log(sum(e^x)), exact also where the softmax is "
+        "close to 0.",
     .saves = "out",
     .infer = infer_softmax,
     .backward = backward_log_softmax,

@@ -155,6 +155,7 @@ void cnn_open_values(lua_State *L, cnn_lua *S);
 void cnn_open_scope(lua_State *L, cnn_lua *S);
 void cnn_open_autograd(lua_State *L, cnn_lua *S);
 void cnn_open_gc(lua_State *L, cnn_lua *S);
+void cnn_open_interrupt(lua_State *L, cnn_lua *S);
 void cnn_open_module(lua_State *L, cnn_lua *S);
 void cnn_open_optim(lua_State *L, cnn_lua *S);
 

@@ -11,17 +11,16 @@ local tensor = require "cnn.tensor"
 
 local cnn = { version = "0.1.0", core = core, tensor = tensor.new }
 
--- What the core gives to the library's own files only.
-local PRIVATE = {
-  attach = true, describe = true, fail = true, fault_clear = true, fault_set = true, first_pass = true,
-  functions = true, internal = true, isatty = true, methods = true, nearest = true,
-  node_info = true, node_metatable = true, node_next = true, remove_hook = true, replay = true,
-  scope_enter = true, scope_leave = true, set_interrupt = true, set_library = true,
-  shape_metatable = true, tensor_metatable = true, tie = true, wants_record = true,
+-- The core's functions that are no ops and that scripts may call. The others serve the library's files.
+local PUBLIC = {
+  "clock", "detect_anomaly", "empty_cache", "enable_grad", "gc", "get_default_device", "get_default_dtype",
+  "get_num_threads", "get_rng_state", "inference_mode", "is_grad_enabled", "is_inference_mode_enabled", "is_tensor",
+  "keep", "manual_seed", "mem_get_info", "memory_allocated", "memory_stats", "newaxis", "no_grad",
+  "reset_peak_memory_stats", "set_default_device", "set_default_dtype", "set_detect_anomaly", "set_grad_enabled",
+  "set_memory_limit", "set_num_threads", "set_rng_state",
 }
-for name, value in pairs(core) do
-  if not PRIVATE[name] and name:sub(1, 1) ~= "_" then cnn[name] = value end
-end
+for name, op in pairs(core.functions) do cnn[name] = op end
+for _, name in ipairs(PUBLIC) do cnn[name] = core[name] end
 for _, dtype in ipairs(tensor.dtypes) do cnn[dtype] = dtype end
 
 -- Submodules: cnn.nn is require "cnn.nn", on first use.
@@ -44,10 +43,7 @@ local FUNCTIONS = {
 }
 local home = {}
 for file, names in pairs(FUNCTIONS) do
-  for _, name in ipairs(names) do
-    home[name] = file
-    cnn[name] = nil
-  end
+  for _, name in ipairs(names) do home[name] = file end
 end
 
 -- A part that is not installed is nil, as any unknown name.
@@ -57,7 +53,16 @@ local function part(name)
   if not tostring(value):find("module '" .. name .. "' not found", 1, true) then error(value, 0) end
 end
 
+-- What is loaded later, for completion.
+local function names()
+  local list = {}
+  for name in pairs(MODULES) do list[#list + 1] = name end
+  for name in pairs(home) do list[#list + 1] = name end
+  return list
+end
+
 return setmetatable(cnn, {
+  names = names,
   __index = function(_, name)
     local value
     if MODULES[name] then

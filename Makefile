@@ -48,8 +48,8 @@ OUT := $(BUILD)/$(MODE)
 MODULE := $(OUT)/lua/$(ABI)/cnn
 
 CORE_SRC := $(wildcard csrc/base/*.c csrc/memory/*.c csrc/tensor/*.c csrc/engine/*.c csrc/ops/*.c \
-  csrc/cpu/*.c csrc/optim/*.c csrc/io/*.c csrc/cnn.c)
-LUA_SRC := $(filter-out csrc/lua/module.c,$(wildcard csrc/lua/*.c))
+  csrc/cpu/*.c csrc/nn/*.c csrc/optim/*.c csrc/io/*.c csrc/cnn.c)
+LUA_SRC := $(wildcard csrc/lua/*.c)
 CORE_OBJ := $(CORE_SRC:csrc/%.c=$(OUT)/obj/%.o)
 LUA_OBJ := $(LUA_SRC:csrc/%.c=$(OUT)/obj/$(ABI)/%.o)
 

@@ -8,6 +8,7 @@
 #include "base/plugin.h"
 #include "cpu/cpu.h"
 #include "engine/registry.h"
+#include "nn/module.h"
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static const char *wrong;
@@ -16,6 +17,7 @@ static void install(void) {
   cnn_plugin_locate();
   wrong = cnn_ops_install();
   cnn_backend_install(CNN_CPU, &cnn_cpu_backend);
+  if (!wrong) cnn_layers_install();
 }
 
 const char *cnn_init(void) {

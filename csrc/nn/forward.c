@@ -114,7 +114,7 @@ cnn_status cnn_forward_run(cnn_forward *fw, cnn_results *r) {
 
 cnn_status cnn_module_call(cnn_context *ctx, cnn_module *m, cnn_tensor *const *in, int n_in,
                            cnn_results *r) {
-  cnn_forward *fw;
+  cnn_forward *fw = NULL;
   if (m->foreign) return cnn_fail(ctx, CNN_UNSUPPORTED, "the module is computed by its host");
   CNN_TRY(cnn_forward_create(ctx, m, in, n_in, &fw));
   cnn_status status = cnn_forward_run(fw, r);

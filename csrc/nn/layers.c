@@ -275,15 +275,15 @@ static struct {
 
 const char *cnn_layers_install(void) {
   static char message[160];
+  message[0] = '\0';
   for (int i = 0; i < LAYERS; i++) {
     const char *wrong = cnn_spec_parse(&parsed[i].spec, layers[i].args);
     parsed[i].op = layers[i].op ? cnn_op_find(layers[i].op) : -1;
     if (!wrong && layers[i].op && parsed[i].op < 0) wrong = "its op does not exist";
-    if (!wrong) continue;
-    snprintf(message, sizeof message, "layer %s: %s", layers[i].name, wrong);
-    return message;
+    if (wrong && !*message)
+      snprintf(message, sizeof message, "layer %s: %s", layers[i].name, wrong);
   }
-  return NULL;
+  return *message ? message : NULL;
 }
 
 int cnn_layer_count(void) {

@@ -42,7 +42,8 @@ static int node_eq(lua_State *L) {
   return 1;
 }
 
-// node_info(node): name, key (an id), sequence, origin, saved = list of {shape, dtype, bytes, input}.
+// node_info(node): name, sequence (an id), released, origin, saved = list of {shape, dtype, bytes,
+// is_input, storage}. Tensors that share bytes have one number for `storage`.
 static int l_node_info(lua_State *L) {
   cnn_lua *S = cnn_state(L);
   cnn_node *node = check_node(L, S);
@@ -63,6 +64,7 @@ static int l_node_info(lua_State *L) {
     lua_pushnumber(L, (lua_Number)(cnn_numel(t) * (int64_t)cnn_dtype_size((cnn_dtype)t->dtype)));
     lua_setfield(L, -2, "bytes");
     lua_pushboolean(L, i < node->n_in), lua_setfield(L, -2, "is_input");
+    lua_pushnumber(L, (lua_Number)(uintptr_t)t->buffer), lua_setfield(L, -2, "storage");
     lua_rawseti(L, -2, ++n);
   }
   lua_setfield(L, -2, "saved");

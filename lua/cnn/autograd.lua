@@ -4,7 +4,7 @@ local core = require "cnn.core"
 local options = require "cnn.options"
 
 local fail, describe, is_tensor = core.fail, core.describe, core.is_tensor
-local unpack = table.unpack or unpack -- luacheck: ignore 113
+local unpack = table.unpack or unpack
 
 local autograd = {}
 
@@ -166,7 +166,8 @@ local function backward_of(f, ctx, forms, slots, n_out, where, n_args, n_inputs)
       if gradient ~= nil and not is_tensor(gradient) then
         fail(("%s: backward: gradient %d: expected a tensor or nil, got %s"):format(ctx._name, i, describe(gradient)))
       elseif gradient ~= nil and not where[i] then
-        fail(("%s: backward gave a gradient for argument %d, which is no tensor: return nil there"):format(ctx._name, i))
+        fail(("%s: backward gave a gradient for argument %d, which is no tensor: return nil there"):format(
+          ctx._name, i))
       elseif gradient ~= nil then
         result[where[i]] = gradient
       end
@@ -222,7 +223,8 @@ local function record(f, ctx, arguments, results)
   end
   if #outputs == 0 then return end
   if not f.backward then
-    fail(("%s: it has no backward, but an input requires a gradient: detach() the input, or call it in cnn.no_grad"):format(name))
+    fail(("%s: it has no backward, but an input requires a gradient: detach() the input, or call it in "
+      .. "cnn.no_grad"):format(name))
   end
   keep_saved(ctx, inputs, originals)
   local backward = backward_of(f, ctx, forms, slots, results.n, where, arguments.n, inputs.n)

@@ -11,7 +11,7 @@ local autograd = require "cnn.autograd"
 local options = require "cnn.options"
 
 local fail, is_tensor = core.fail, core.is_tensor
-local unpack = table.unpack or unpack -- luacheck: ignore 113
+local unpack = table.unpack or unpack
 
 local checkpoint = {}
 

@@ -6,7 +6,7 @@ local options = require "cnn.options"
 local autograd = require "cnn.autograd"
 
 local fail, describe, is_tensor = core.fail, core.describe, core.is_tensor
-local unpack = table.unpack or unpack -- luacheck: ignore 113
+local unpack = table.unpack or unpack
 
 local gradcheck = {}
 

@@ -7,8 +7,8 @@ local core = require "cnn.core"
 
 local repl = {}
 
-local unpack = table.unpack or unpack -- luacheck: ignore 113
-local load_text = loadstring or load -- luacheck: ignore 113
+local unpack = table.unpack or unpack
+local load_text = loadstring or load
 
 local function pack(...)
   return { n = select("#", ...), ... }
@@ -289,7 +289,7 @@ function repl.loop(read, out, errors)
 end
 
 local function runtime()
-  return type(jit) == "table" and jit.version or _VERSION -- luacheck: ignore 113
+  return type(jit) == "table" and jit.version or _VERSION
 end
 
 local function to_out(text) io.write(text) end

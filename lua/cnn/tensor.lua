@@ -6,7 +6,7 @@ local options = require "cnn.options"
 
 local fail, describe, is_tensor, convert = core.fail, core.describe, core.is_tensor, core._to
 local methods = core.methods
-local unpack = table.unpack or unpack -- luacheck: ignore 113
+local unpack = table.unpack or unpack
 
 local tensor = {}
 

@@ -8,6 +8,9 @@
 // Copies `from`, which broadcasts to `to`, converting its dtype. They must not overlap.
 void cnn_copy_view(const cnn_view *to, const cnn_view *from);
 
+// Sets every element to 0.
+void cnn_clear_view(const cnn_view *v);
+
 // For kernels that want dense row-major arrays of one type. An input is used where it lies when it
 // is such an array, else copied to *scratch, which moves on behind it; likewise a result is
 // computed in *scratch when it is not of that type, and cnn_dense_store puts it where it belongs.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Kernels of ops/create.c.
+#include "cpu/copy.h"
 #include "cpu/cpu.h"
 #include "cpu/elementwise.h"
 
@@ -53,6 +54,10 @@ static cnn_status fill_view(const cnn_view *v, const cnn_arg *value) {
   for (int64_t i = 1; i < n; i++) memcpy(f.piece + (size_t)i * size, f.piece, size);
   cnn_parallel_for(f.nest.numel, 1 << 16, fill_range, &f);
   return CNN_OK;
+}
+
+void cnn_clear_view(const cnn_view *v) {
+  fill_view(v, &CNN_A_I(0));
 }
 
 static cnn_status run_full(cnn_call *call) {

@@ -121,6 +121,36 @@ void cnn_nest_scatter(const cnn_nest *nest, int k, int64_t at, int64_t n, const 
   walk(nest, k, at, n, (char *)(uintptr_t)buffer, false);
 }
 
+void cnn_nest_offsets(const cnn_nest *nest, int k, int64_t at, int64_t n, int64_t *offsets) {
+  int inner = nest->ndim - 1;
+  if (inner <= 0) {
+    int64_t step = inner == 0 ? nest->strides[k][0] : 0;
+    for (int64_t i = 0; i < n; i++) offsets[i] = (at + i) * step;
+    return;
+  }
+  int64_t index[CNN_MAX_DIMS], rest = at, offset = 0;
+  for (int d = inner; d >= 0; d--) {
+    index[d] = rest % nest->shape[d];
+    rest /= nest->shape[d];
+    offset += index[d] * nest->strides[k][d];
+  }
+  int64_t step = nest->strides[k][inner];
+  while (n > 0) {
+    int64_t run = nest->shape[inner] - index[inner];
+    if (run > n) run = n;
+    for (int64_t i = 0; i < run; i++) offsets[i] = offset + i * step;
+    offsets += run;
+    n -= run;
+    offset += run * step;
+    index[inner] += run;
+    for (int d = inner; d > 0 && index[d] == nest->shape[d]; d--) {
+      offset += nest->strides[k][d - 1] - index[d] * nest->strides[k][d];
+      index[d] = 0;
+      index[d - 1]++;
+    }
+  }
+}
+
 // ---------------------------------------------------------------------------------------------
 // Conversion: from any dtype to float, double or int64 and on. Direct loops where it is common.
 

@@ -51,6 +51,9 @@ void cnn_nest_make(cnn_nest *nest, int ndim, const int64_t *shape, const cnn_vie
 void cnn_nest_gather(const cnn_nest *nest, int k, int64_t at, int64_t n, void *buffer);
 void cnn_nest_scatter(const cnn_nest *nest, int k, int64_t at, int64_t n, const void *buffer);
 
+// The offsets of n elements of view k from linear index `at`, in elements.
+void cnn_nest_offsets(const cnn_nest *nest, int k, int64_t at, int64_t n, int64_t *offsets);
+
 // Whether view k is one dense run in the nest's order.
 static inline bool cnn_nest_dense(const cnn_nest *nest, int k) {
   return nest->ndim == 0 || (nest->ndim == 1 && nest->strides[k][0] == 1);

@@ -41,39 +41,9 @@ struct draw {
 // ---------------------------------------------------------------------------------------------
 // The driver
 
-// Counters of n elements from `at` in the nest's order.
-static void find_counters(const cnn_nest *nest, uint64_t base, int64_t at, int64_t n,
-                          uint64_t *counters) {
-  int inner = nest->ndim - 1;
-  if (inner <= 0) {
-    uint64_t step = inner == 0 ? (uint64_t)nest->strides[1][0] : 0;
-    for (int64_t i = 0; i < n; i++) counters[i] = base + (uint64_t)(at + i) * step;
-    return;
-  }
-  int64_t index[CNN_MAX_DIMS], rest = at;
-  uint64_t offset = base;
-  for (int d = inner; d >= 0; d--) {
-    index[d] = rest % nest->shape[d];
-    rest /= nest->shape[d];
-    offset += (uint64_t)(index[d] * nest->strides[1][d]);
-  }
-  uint64_t step = (uint64_t)nest->strides[1][inner];
-  while (n > 0) {
-    int64_t run = nest->shape[inner] - index[inner];
-    if (run > n) run = n;
-    for (int64_t i = 0; i < run; i++) counters[i] = offset + (uint64_t)i * step;
-    counters += run, n -= run, index[inner] += run;
-    offset += (uint64_t)run * step;
-    for (int d = inner; d > 0 && index[d] == nest->shape[d]; d--) {
-      offset += (uint64_t)(nest->strides[1][d - 1] - index[d] * nest->strides[1][d]);
-      index[d] = 0;
-      index[d - 1]++;
-    }
-  }
-}
-
 static void draw_range(void *arg, int64_t begin, int64_t end) {
   const draw *d = arg;
+  int64_t offsets[PIECE];
   uint64_t counters[PIECE];
   cnn_philox_words words;
   double out_piece[PIECE], in_piece[PIECE], raw[PIECE];
@@ -83,7 +53,8 @@ static void draw_range(void *arg, int64_t begin, int64_t end) {
   size_t size = cnn_dtype_size(d->stored);
   for (int64_t at = begin; at < end; at += PIECE) {
     int64_t n = end - at < PIECE ? end - at : PIECE;
-    find_counters(&d->nest, d->rng.offset, at, n, counters);
+    cnn_nest_offsets(&d->nest, 1, at, n, offsets);
+    for (int64_t i = 0; i < n; i++) counters[i] = d->rng.offset + (uint64_t)offsets[i];
     cnn_philox_fill(d->rng.seed, counters, n, d->n_words, &words);
     const void *in = in_piece;
     if (direct_in) {

@@ -322,6 +322,15 @@ static inline double cnn_arg_number(const cnn_arg *a) {
   return a->kind == CNN_NUMBER ? a->d : (double)a->i;
 }
 
+// x indexed by tensors in the dims of `mask`: before which of x's other dims the dims of the index
+// tensors stand in the result. Where they stood, when the dims are neighbours; else first.
+static inline int cnn_index_place(uint32_t mask) {
+  int first = 0;
+  while (first < CNN_MAX_DIMS && !(mask >> first & 1)) first++;
+  mask >>= first;
+  return (mask & (mask + 1)) == 0 ? first : 0;
+}
+
 // A dim argument (negative from the end) within ndim dims. Fails naming the dim as scripts count
 // it.
 cnn_status cnn_check_dim(cnn_context *ctx, const char *name, int64_t dim, int ndim, int *out);

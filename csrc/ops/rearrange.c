@@ -130,6 +130,9 @@ static void repeat_interleave(cnn_frame *f, const cnn_arg *args, cnn_results *r)
   if (y == x) y = cnn_do(f, clone, CNN_A_T(x));
   cnn_results_add(f, r, y);
 }
+static int choose_repeat_interleave(const cnn_arg *args, int n) {
+  return n > 1 && args[1].kind == CNN_TENSOR ? OP_repeat_each : -1;
+}
 const cnn_op cnn_op_repeat_interleave = {
     .name = "repeat_interleave",
     .args = "x:tensor repeats:operand dim:dim?",
@@ -137,6 +140,40 @@ const cnn_op cnn_op_repeat_interleave = {
            "dim, x is flattened first.",
     .flags = CNN_OP_COMPOSITE,
     .composite = repeat_interleave,
+    .choose = choose_repeat_interleave,
+};
+
+static void repeat_each(cnn_frame *f, const cnn_arg *args, cnn_results *r) {
+  cnn_tensor *x = args[0].t, *repeats = args[1].t;
+  int d = 0;
+  int64_t flat = -1;
+  if (!cnn_has(args, 2))
+    x = cnn_do(f, reshape, CNN_A_T(x), CNN_A_INTS(1, &flat));
+  else
+    f->status = cnn_check_dim(f->ctx, "dim", args[2].i, x->ndim, &d);
+  if (x && x->ndim == 0) x = cnn_do(f, unsqueeze, CNN_A_T(x), CNN_A_I(0));
+  if (f->status != CNN_OK) return;
+  if (repeats->ndim > 1 || (cnn_numel(repeats) != x->shape[d] && cnn_numel(repeats) != 1)) {
+    cnn_shape_text a;
+    f->status = cnn_fail(f->ctx, CNN_SHAPE,
+                         "repeats of shape %s must have one entry for each of dim %d's %" PRId64
+                         " positions",
+                         cnn_shape_format(&a, repeats->ndim, repeats->shape),
+                         d + f->ctx->index_base, x->shape[d]);
+    return;
+  }
+  repeats = cnn_do(f, expand, CNN_A_T(repeats), CNN_A_INTS(1, &x->shape[d]));
+  cnn_tensor *total = cnn_do(f, repeat_count, CNN_A_T(repeats));
+  double n = cnn_frame_read(f, total);
+  cnn_tensor *positions = cnn_do(f, repeat_positions, CNN_A_T(repeats), CNN_A_I((int64_t)n));
+  cnn_results_add(f, r, cnn_do(f, index_select, CNN_A_T(x), CNN_A_I(d), CNN_A_T(positions)));
+}
+const cnn_op cnn_op_repeat_each = {
+    .name = "repeat_interleave",
+    .args = "x:tensor repeats:index dim:dim?",
+    .doc = "repeat_interleave with one count per position.",
+    .flags = CNN_OP_COMPOSITE | CNN_OP_INTERNAL,
+    .composite = repeat_each,
 };
 
 static cnn_status infer_repeat_count(cnn_infer *I) {

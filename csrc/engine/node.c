@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/small.h"
 #include "engine/dispatch.h"
 
 bool cnn_wants_record(const cnn_context *ctx, cnn_tensor *const *in, int n_in) {
@@ -37,7 +38,7 @@ static void destroy_node(cnn_object *o) {
   }
   cnn_unref(node->hooks);
   cnn_free(node->origin);
-  cnn_free(node);
+  cnn_small_free(node, node->size);
 }
 
 static const cnn_class node_class = {"node", destroy_node};
@@ -48,8 +49,9 @@ static cnn_node *allocate(int n_args, int n_in, int n_out, int64_t n_ints) {
   size_t bytes = sizeof(cnn_node) + (size_t)n_in * sizeof(cnn_edge) + slots * sizeof(cnn_saved) +
                  slots * sizeof(cnn_form) + (size_t)n_args * sizeof(cnn_arg) +
                  (size_t)n_ints * sizeof(int64_t);
-  cnn_node *node = cnn_malloc(bytes);
+  cnn_node *node = cnn_small_alloc(bytes);
   if (!node) return NULL;
+  node->size = (uint32_t)bytes;
   char *at = (char *)(node + 1);
   node->edges = (cnn_edge *)at, at += (size_t)n_in * sizeof(cnn_edge);
   node->saved = (cnn_saved *)at, at += slots * sizeof(cnn_saved);

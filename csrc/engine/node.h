@@ -42,6 +42,7 @@ struct cnn_node {
   uint64_t sequence; // grows with every node: backward visits the latest first
   int op;            // -1: a function of the host
   bool released;     // its saved tensors are gone
+  uint32_t size;     // bytes of the allocation
   int n_args, n_in, n_out;
   cnn_edge *edges;  // n_in
   cnn_saved *saved; // n_in inputs, then n_out results; empty slots have t == NULL

@@ -4,7 +4,7 @@
 #include <pthread.h>
 #include <stdio.h>
 
-#include "base/alloc.h"
+#include "base/small.h"
 #include "memory/cpu_memory.h"
 
 const char *cnn_kind_name(cnn_kind kind) {
@@ -35,7 +35,7 @@ static void destroy(cnn_object *o) {
     cnn_pool_free(b->pool, b->block);
   else if (b->release)
     b->release(b->owner);
-  cnn_free(b);
+  cnn_small_free(b, sizeof *b);
 }
 
 static const cnn_class buffer_class = {"buffer", destroy};
@@ -53,7 +53,7 @@ static void describe_bytes(char *text, size_t size, double bytes) {
 
 static cnn_status out_of_memory(cnn_context *ctx, cnn_device device, size_t bytes) {
   cnn_pool *pool = cnn_device_pool(device);
-  char asked[32], used[32], limit[32], free_run[32], kinds[320] = "";
+  char asked[32], used[32], limit[32], room[32], kinds[320] = "";
   describe_bytes(asked, sizeof asked, (double)bytes);
   if (!pool)
     return cnn_fail(ctx, CNN_OOM, "out of memory on %s: %s asked for", cnn_device_name(device),
@@ -62,7 +62,7 @@ static cnn_status out_of_memory(cnn_context *ctx, cnn_device device, size_t byte
   cnn_pool_get_stats(pool, &s);
   describe_bytes(used, sizeof used, (double)s.allocated.current);
   describe_bytes(limit, sizeof limit, (double)s.limit);
-  describe_bytes(free_run, sizeof free_run, (double)s.largest_free);
+  describe_bytes(room, sizeof room, (double)s.available);
   int at = 0;
   for (int k = 0; k < CNN_POOL_KINDS; k++) {
     if (s.kinds[k].current == 0 || at >= (int)sizeof kinds - 1) continue;
@@ -72,13 +72,13 @@ static cnn_status out_of_memory(cnn_context *ctx, cnn_device device, size_t byte
                    cnn_kind_name((cnn_kind)k), part);
   }
   return cnn_fail(ctx, CNN_OOM,
-                  "out of memory on %s: %s asked for, %s in use (%s), limit %s, largest free block "
-                  "%s; use a smaller batch, free tensors (t:free(), cnn.scope), or raise the limit",
-                  cnn_device_name(device), asked, used, kinds, limit, free_run);
+                  "out of memory on %s: %s asked for, %s in use (%s), limit %s, room for %s; use a "
+                  "smaller batch, free tensors (t:free(), cnn.scope), or raise the limit",
+                  cnn_device_name(device), asked, used, kinds, limit, room);
 }
 
 static cnn_buffer *new_buffer(cnn_device device, size_t bytes, cnn_kind kind) {
-  cnn_buffer *b = cnn_malloc(sizeof *b);
+  cnn_buffer *b = cnn_small_alloc(sizeof *b);
   if (!b) return NULL;
   cnn_object_init(&b->object, &buffer_class);
   b->data = NULL;
@@ -100,7 +100,7 @@ cnn_status cnn_buffer_create(cnn_context *ctx, cnn_device device, size_t bytes, 
     b->pool = cnn_device_pool(device);
     b->block = b->pool ? cnn_pool_alloc(b->pool, bytes, b->kind) : NULL;
     if (!b->block) {
-      cnn_free(b);
+      cnn_small_free(b, sizeof *b);
       return out_of_memory(ctx, device, bytes);
     }
     b->data = b->block->data;

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/alloc.h"
+#include "base/small.h"
 
 static void destroy(cnn_object *o) {
   cnn_tensor *t = (cnn_tensor *)o;
@@ -14,7 +14,7 @@ static void destroy(cnn_object *o) {
   cnn_unref(t->grad);
   cnn_unref(t->base);
   cnn_unref(t->hooks);
-  cnn_free(t);
+  cnn_small_free(t, sizeof *t);
 }
 
 static const cnn_class tensor_class = {"tensor", destroy};
@@ -36,7 +36,7 @@ void cnn_meta_of(const cnn_tensor *t, cnn_meta *meta) {
 }
 
 static cnn_tensor *new_tensor(const cnn_meta *meta) {
-  cnn_tensor *t = cnn_malloc(sizeof *t);
+  cnn_tensor *t = cnn_small_alloc(sizeof *t);
   if (!t) return NULL;
   cnn_object_init(&t->object, &tensor_class);
   t->buffer = NULL;
@@ -68,7 +68,7 @@ cnn_status cnn_tensor_empty(cnn_context *ctx, const cnn_meta *meta, cnn_tensor *
   if (!t) return cnn_fail(ctx, CNN_OOM, "out of memory for a tensor's header");
   cnn_status status = cnn_buffer_create(ctx, meta->device, (size_t)bytes, &t->buffer);
   if (status != CNN_OK) {
-    cnn_free(t);
+    cnn_small_free(t, sizeof *t);
     return status;
   }
   if (ctx->inference) t->flags |= CNN_INFERENCE;

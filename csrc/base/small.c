@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: MIT
+#include "base/small.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdlib.h>
+
+#include "base/alloc.h"
+
+// Sizes in steps of 64 bytes up to 1024; larger ones go to malloc. A list keeps at most KEEP
+// structures, so that a burst does not hold memory for ever.
+#define STEP    64
+#define CLASSES 16
+#define KEEP    1024
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define RECYCLE false
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define RECYCLE false
+#endif
+#endif
+#ifndef RECYCLE
+#define RECYCLE true // sanitizers must see every allocation
+#endif
+
+typedef struct link {
+  struct link *next;
+} link;
+
+typedef struct lists {
+  link *head[CLASSES];
+  int count[CLASSES];
+  bool registered;
+} lists;
+
+static _Thread_local lists mine;
+static pthread_key_t key;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+// At a thread's end its lists are given back.
+static void drop(void *arg) {
+  lists *l = arg;
+  for (int c = 0; c < CLASSES; c++) {
+    while (l->head[c]) {
+      link *dead = l->head[c];
+      l->head[c] = dead->next;
+      free(dead);
+    }
+    l->count[c] = KEEP; // a destructor that runs later frees directly
+  }
+}
+
+static void make_key(void) {
+  pthread_key_create(&key, drop);
+}
+
+static void enroll(void) {
+  pthread_once(&once, make_key);
+  pthread_setspecific(key, &mine);
+  mine.registered = true;
+}
+
+static int class_of(size_t bytes) {
+  return (int)((bytes - 1) / STEP);
+}
+
+void *cnn_small_alloc(size_t bytes) {
+  int c = class_of(bytes);
+  if (!RECYCLE || c >= CLASSES) return cnn_malloc(bytes);
+  if (cnn_fault_hit()) return NULL;
+  link *p = mine.head[c];
+  if (__builtin_expect(p == NULL, 0)) return malloc((size_t)(c + 1) * STEP);
+  mine.head[c] = p->next;
+  mine.count[c]--;
+  return p;
+}
+
+void cnn_small_free(void *p, size_t bytes) {
+  int c = class_of(bytes);
+  if (!RECYCLE || c >= CLASSES || mine.count[c] >= KEEP) {
+    free(p);
+    return;
+  }
+  if (__builtin_expect(!mine.registered, 0)) enroll();
+  link *l = p;
+  l->next = mine.head[c];
+  mine.head[c] = l;
+  mine.count[c]++;
+}

@@ -1,80 +1,270 @@
 # SPDX-License-Identifier: MIT
-# make            builds the module for LuaJIT (LUA=lua5.1, lua5.3, lua5.4 choose another)
+#
+# make            builds for LuaJIT (LUA=lua5.1, lua5.3 or lua5.4 choose another) into build/release
 # make demo       sets up, builds, trains examples/fashion_mnist.lua
-# make test       sets up, builds, runs the specs on LuaJIT; test-all repeats on PUC 5.1, 5.3, 5.4
-# make asan       runs the specs on an ASan + UBSan build
-# make lint       luacheck, clang-format, warnings as errors
-# make install    PREFIX=/usr/local
-# make env        prints the settings by which scripts run from the tree: eval "$(make -s env)"
+# make test       sets up, builds, runs the C tests, the specs on LuaJIT and the golden values
+# make test-all   the specs on LuaJIT and on PUC Lua 5.1, 5.3 and 5.4
+# make asan       C tests and specs on a build with AddressSanitizer and UBSan; make tsan: C tests
+# make lint       luacheck, clang-format, and builds by gcc and clang with warnings as errors
+# make embed      builds and runs examples/embed/main.c, a host in C
+# make install    PREFIX=/usr/local, DESTDIR= for packagers
+# make rock       packs this tree's last commit into a source rock, by luarocks
+# make packaging  proves install, luarocks and the source rock in temporary folders
+# make env        prints what lets scripts run from the tree: eval "$(make -s env)"
+# make clean
+#
+# V=1 shows whole commands. CFLAGS and LDFLAGS are added to the project's own. MODE=asan or tsan
+# builds into build/asan or build/tsan. PLUGINS= builds without plugins.
 
 LUA ?= luajit
-BUILD ?= build
 MODE ?= release
+BUILD ?= build
 PREFIX ?= /usr/local
-CC ?= gcc
 PKG_CONFIG ?= pkg-config
+INSTALL ?= install
+STRIP ?= strip
+LUAROCKS ?= luarocks
 
-# LuaJIT loads what is built against the 5.1 headers, which serve both.
-ifneq (,$(filter luajit% lua5.1 lua51 lua-5.1,$(LUA)))
-ABI := 5.1
-else ifneq (,$(findstring 5.3,$(LUA)))
-ABI := 5.3
-else ifneq (,$(findstring 5.4,$(LUA)))
-ABI := 5.4
-else
+OUT := $(BUILD)/$(MODE)
+.DEFAULT_GOAL := all
+.DELETE_ON_ERROR:
+.SUFFIXES:
+
+# ---- Lua -------------------------------------------------------------------------------------
+
+# The version whose binary interface counts. LuaJIT's is 5.1's: one module serves both.
+ABI := $(strip $(if $(filter %luajit,$(LUA)),5.1,$(foreach v,5.1 5.3 5.4,\
+  $(if $(or $(findstring lua$v,$(LUA)),$(findstring lua-$v,$(LUA)),\
+  $(findstring lua$(subst .,,$v),$(LUA))),$v))))
+ifeq (,$(ABI))
+ABI := $(shell $(LUA) -e 'io.write(_VERSION:match("%d.%d"))' 2>/dev/null)
+endif
+ifeq (,$(filter 5.1 5.3 5.4,$(ABI)))
 $(error LUA=$(LUA): use luajit, lua5.1, lua5.3 or lua5.4)
 endif
 
-LUA_INCDIR ?= $(firstword $(wildcard /usr/include/lua$(ABI) /usr/local/include/lua$(ABI)) \
-  $(patsubst -I%,%,$(filter -I%,$(shell $(PKG_CONFIG) --cflags lua$(ABI) 2>/dev/null))))
+# Where its headers are: asked of pkg-config by all the names in use, else looked for.
+PC_5.1 := luajit lua5.1 lua-5.1 lua51
+PC_5.3 := lua5.3 lua-5.3 lua53
+PC_5.4 := lua5.4 lua-5.4 lua54
+ifeq (,$(LUA_INCDIR))
+LUA_INCDIR := $(shell \
+  for name in $(PC_$(ABI)); do $(PKG_CONFIG) --variable=includedir $$name 2>/dev/null; done | \
+  while read -r d; do [ -f "$$d/lua.h" ] && echo "$$d" && break; done)
+endif
+ifeq (,$(LUA_INCDIR))
+LUA_INCDIR := $(patsubst %/lua.h,%,$(firstword $(wildcard $(foreach p,/usr/include /usr/local/include,\
+  $(if $(filter 5.1,$(ABI)),$p/luajit-2.1/lua.h) $p/lua$(ABI)/lua.h $p/lua-$(ABI)/lua.h))))
+endif
 
-WARN := -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Werror
-# -O3 with no traps and no errno vectorises; never -ffast-math. initial-exec: thread-local state is
-# a few words.
-BASE := -std=c11 -D_GNU_SOURCE -Icsrc -fPIC -fvisibility=hidden -fopenmp-simd -pthread
-OPT_release := -O3 -fno-math-errno -fno-trapping-math -g1 -DNDEBUG
-OPT_asan := -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=undefined \
-  -fno-math-errno -fno-trapping-math
-OPT_tsan := -O1 -g -fsanitize=thread -fno-math-errno -fno-trapping-math
-LINK_asan := -fsanitize=address,undefined
-LINK_tsan := -fsanitize=thread
-CFLAGS ?=
-# What every translation unit gets, in this order; a packager's CFLAGS come last.
-FLAGS := $(BASE) $(OPT_$(MODE)) $(WARN) $(CFLAGS)
-# The module must stay mapped: worker threads may still run when the host closes it.
-SHARED := -shared -pthread -Wl,-z,nodelete -Wl,--no-undefined $(LINK_$(MODE))
+# ---- Compiling -------------------------------------------------------------------------------
 
-OUT := $(BUILD)/$(MODE)
-MODULE := $(OUT)/lua/$(ABI)/cnn
+WARN := -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla
+ifdef WERROR
+WARN += -Werror
+endif
+# -O3 without traps and errno lets loops become vector code; -ffast-math never.
+MATH := -fno-math-errno -fno-trapping-math
+OPT_release := -O3 -g1 -DNDEBUG $(MATH)
+OPT_asan := -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined \
+  -fno-sanitize-recover=undefined $(MATH)
+OPT_tsan := -O1 -g -fsanitize=thread $(MATH)
+ifeq (,$(OPT_$(MODE)))
+$(error MODE=$(MODE): use release, asan or tsan)
+endif
+# Packagers' flags come last, but for luarocks: its default is -O2, which would switch -O3 off.
+FLAGS := $(ROCK_CFLAGS) -std=c11 -D_GNU_SOURCE -Icsrc -fPIC -fno-semantic-interposition \
+  -fopenmp-simd -pthread $(OPT_$(MODE)) $(WARN) $(CFLAGS)
+LINK := -pthread $(filter -fsanitize%,$(OPT_$(MODE))) $(LDFLAGS)
+# Modules stay mapped: worker threads may still run when a host closes them.
+SHARED := $(LINK) -shared -Wl,-z,nodelete
 
-CORE_SRC := $(wildcard csrc/base/*.c csrc/memory/*.c csrc/tensor/*.c csrc/engine/*.c csrc/ops/*.c \
-  csrc/cpu/*.c csrc/nn/*.c csrc/optim/*.c csrc/io/*.c csrc/cnn.c)
+CORE_SRC := $(wildcard $(foreach d,base memory tensor engine ops cpu nn optim io,csrc/$d/*.c)) csrc/cnn.c
 LUA_SRC := $(wildcard csrc/lua/*.c)
 CORE_OBJ := $(CORE_SRC:csrc/%.c=$(OUT)/obj/%.o)
 LUA_OBJ := $(LUA_SRC:csrc/%.c=$(OUT)/obj/$(ABI)/%.o)
 
-all: $(MODULE)/core.so
+# Plugins: each brings in a library that the core does without. One whose sources or headers are
+# missing is left out.
+HEADERS_dnnl := dnnl/compat.h
+LIBS_dnnl := -ldnnl -lgomp -lpthread
+HEADERS_codec := zlib.h cjson/cJSON.h
+LIBS_codec := -lz -lcjson
+PLUGINS ?= dnnl codec
+PLUGINS_FOUND := $(foreach p,$(PLUGINS),$(if $(wildcard csrc/$p/*.c),\
+  $(shell $(CC) -E -Icsrc $(HEADERS_$p:%=-include %) -x c /dev/null >/dev/null 2>&1 && echo $p)))
+PLUGIN_SRC = $(wildcard csrc/$1/*.c)
+PLUGIN_OBJ = $(patsubst csrc/%.c,$(OUT)/obj/%.o,$(call PLUGIN_SRC,$1))
 
-$(OUT)/obj/%.o: csrc/%.c Makefile
+LUA_DIR := $(OUT)/lua/$(ABI)/cnn
+PLUGIN_SO := $(PLUGINS_FOUND:%=$(OUT)/cnn_%.so)
+PLUGIN_LINKS := $(PLUGINS_FOUND:%=$(LUA_DIR)/cnn_%.so)
+
+ifdef V
+say =
+else
+say = @printf '%-4s %s\n' '$1' '$2';
+endif
+
+# all of them in parallel, unless the caller said how many
+PARALLEL = $(if $(filter -j% --jobserver%,$(MAKEFLAGS)),,-j$(shell nproc 2>/dev/null || echo 2))
+SUB = --no-print-directory $(PARALLEL)
+
+all:
+	@$(MAKE) $(SUB) modules
+	@$(if $(filter-out $(PLUGINS_FOUND),$(PLUGINS)),echo 'note: built without $(filter-out \
+	  $(PLUGINS_FOUND),$(PLUGINS)): its headers are missing ("make test" installs them)',:)
+
+modules: $(LUA_DIR)/core.so $(OUT)/libcnn.so $(OUT)/libcnn.a $(PLUGIN_LINKS)
+
+# A file that changes only when its text does; what depends on it follows flags and lists.
+quote = '$(subst ','\'',$1)'
+define stamp
+$1: FORCE
+	@mkdir -p $$(@D)
+	@printf '%s\n' $$(call quote,$2) | cmp -s - $$@ || printf '%s\n' $$(call quote,$2) >$$@
+endef
+CC_VERSION := $(shell $(CC) --version 2>/dev/null | head -n 1)
+$(eval $(call stamp,$(OUT)/obj/flags,$$(CC_VERSION) $$(CC) $$(FLAGS)))
+$(eval $(call stamp,$(OUT)/obj/link,$$(CC_VERSION) $$(CC) $$(SHARED)))
+$(eval $(call stamp,$(OUT)/obj/core_list,$$(CORE_OBJ)))
+$(eval $(call stamp,$(OUT)/obj/$(ABI)/list,$$(LUA_OBJ)))
+$(eval $(call stamp,$(OUT)/obj/$(ABI)/headers,$$(LUA_INCDIR)))
+
+$(OUT)/obj/%.o: csrc/%.c $(OUT)/obj/flags
 	@mkdir -p $(@D)
-	$(CC) $(FLAGS) -MMD -MP -c $< -o $@
+	$(call say,CC,$<)$(CC) $(FLAGS) -MMD -MP -c $< -o $@
 
-$(OUT)/obj/$(ABI)/%.o: csrc/%.c Makefile
+$(OUT)/obj/$(ABI)/%.o: csrc/%.c $(OUT)/obj/flags $(OUT)/obj/$(ABI)/headers
 	@mkdir -p $(@D)
-	$(CC) $(FLAGS) -I$(LUA_INCDIR) -MMD -MP -c $< -o $@
+	$(if $(LUA_INCDIR),,$(error No headers of Lua $(ABI) found. Set LUA_INCDIR, or install \
+	  $(if $(filter 5.1,$(ABI)),libluajit-5.1-dev,liblua$(ABI)-dev) (Debian, Ubuntu)))
+	$(call say,CC,$< ($(ABI)))$(CC) $(FLAGS) -I$(LUA_INCDIR) -MMD -MP -c $< -o $@
 
-$(MODULE)/core.so: $(CORE_OBJ) $(LUA_OBJ)
+# What is exported is said here, so that one set of objects serves both libraries.
+$(OUT)/obj/%.map: $(OUT)/obj/flags
+	@printf '{ global: $(EXPORT); local: *; };\n' >$@
+$(OUT)/obj/core.map: EXPORT = luaopen_cnn_core
+$(OUT)/obj/libcnn.map: EXPORT = cnn_*
+
+# Only what Lua provides may stay undefined: that libcnn.so links with -z defs shows it.
+$(LUA_DIR)/core.so: $(CORE_OBJ) $(LUA_OBJ) $(OUT)/obj/core.map $(OUT)/obj/link \
+    $(OUT)/obj/core_list $(OUT)/obj/$(ABI)/list
 	@mkdir -p $(@D)
-	$(CC) $(filter-out -Wl$(comma)--no-undefined,$(SHARED)) -o $@ $^ -lm
+	$(call say,LD,$@)$(CC) $(SHARED) -Wl,--version-script=$(OUT)/obj/core.map -o $@ \
+	  $(CORE_OBJ) $(LUA_OBJ) -lm
 
-comma := ,
+$(OUT)/libcnn.so: $(CORE_OBJ) $(OUT)/obj/libcnn.map $(OUT)/obj/link $(OUT)/obj/core_list
+	$(call say,LD,$@)$(CC) $(SHARED) -Wl,-z,defs -Wl,-Bsymbolic \
+	  -Wl,--version-script=$(OUT)/obj/libcnn.map -Wl,-soname,libcnn.so -o $@ $(CORE_OBJ) -lm
+
+$(OUT)/libcnn.a: $(CORE_OBJ) $(OUT)/obj/core_list
+	@rm -f $@
+	$(call say,AR,$@)$(AR) rcs $@ $(CORE_OBJ)
+
+define plugin
+$(eval $(call stamp,$(OUT)/obj/$1_list,$$(call PLUGIN_OBJ,$1)))
+$(call PLUGIN_OBJ,$1): FLAGS += -fvisibility=hidden
+$(OUT)/cnn_$1.so: $(call PLUGIN_OBJ,$1) $(OUT)/obj/link $(OUT)/obj/$1_list
+	$$(call say,LD,$$@)$(CC) $(SHARED) -Wl,-z,defs -o $$@ $(call PLUGIN_OBJ,$1) $(LIBS_$1)
+endef
+$(foreach p,$(PLUGINS_FOUND),$(eval $(call plugin,$p)))
+
+# A plugin is looked for beside the module.
+$(LUA_DIR)/cnn_%.so: $(OUT)/cnn_%.so
+	@mkdir -p $(@D)
+	@ln -sf ../../../$(<F) $@ && touch -h $@
+
+# ---- Programs in C: tests, benchmarks, the example of a host -----------------------------------
+
+$(OUT)/bin/%: %.c $(OUT)/libcnn.a
+	@mkdir -p $(@D)
+	$(call say,CC,$<)$(CC) $(FLAGS) -UNDEBUG -MMD -MP $< $(OUT)/libcnn.a $(LINK) -ldl -lm -o $@
+
+C_TESTS := $(patsubst %.c,$(OUT)/bin/%,$(wildcard spec/c/*_test.c examples/embed/main.c))
+c-tests: $(C_TESTS)
+bench-c: $(patsubst %.c,$(OUT)/bin/%,$(wildcard bench/c/*.c))
+
+embed: $(OUT)/bin/examples/embed/main $(PLUGIN_SO)
+	@$<
+
+# ---- Running from the tree, testing ------------------------------------------------------------
+
+env:
+	@echo 'export LUA_PATH="$(CURDIR)/lua/?.lua;$(CURDIR)/lua/?/init.lua;;"'
+	@echo 'export LUA_CPATH="$(abspath $(OUT))/lua/$(ABI)/?.so;;"'
+
+setup = @MAKE='$(MAKE)' CC='$(CC)' tools/setup.sh
+LUAS ?= luajit lua5.1 lua5.3 lua5.4
+TESTS = luajit tools/test.lua --out $(OUT)
+
+demo:
+	$(setup) build demo
+	@$(MAKE) $(SUB) modules
+	@eval "$$($(MAKE) -s env)"; $(LUA) examples/fashion_mnist.lua
+
+test:
+	$(setup) build demo test
+	@$(MAKE) $(SUB) modules c-tests
+	@$(TESTS) --lua $(LUA) c specs golden
+
+test-all:
+	$(setup) build demo test lua
+	@$(MAKE) $(SUB) c-tests
+	@$(foreach l,$(LUAS),$(MAKE) $(SUB) modules LUA=$l &&) :
+	@$(TESTS) --lua '$(LUAS)' c specs golden
+
+asan tsan:
+	@$(MAKE) --no-print-directory check-sanitized MODE=$@
+check-sanitized:
+	$(setup) build demo test
+	@$(MAKE) $(SUB) modules c-tests
+	@$(TESTS) --lua $(LUA) --sanitize $(MODE) $(if $(filter asan,$(MODE)),c specs golden,c)
+
+# The compilers' warnings come with optimisation: these are whole builds.
+lint:
+	$(setup) build lint
+	@luacheck -q .
+	@clang-format --dry-run -Werror $(sort $(shell find csrc spec bench examples -name '*.[ch]'))
+	@$(foreach cc,gcc clang,$(MAKE) $(SUB) modules c-tests bench-c WERROR=1 CC=$(cc) BUILD=$(BUILD)/lint/$(cc) &&) :
+
+# ---- Installing ------------------------------------------------------------------------------
+
+INST_BINDIR ?= $(PREFIX)/bin
+INST_LUADIR ?= $(PREFIX)/share/lua/$(ABI)
+INST_LIBDIR ?= $(PREFIX)/lib/lua/$(ABI)
+LUA_FILES := $(patsubst lua/%,%,$(shell find lua -name '*.lua'))
+
+install: modules
+	$(INSTALL) -d $(DESTDIR)$(INST_BINDIR) $(DESTDIR)$(INST_LIBDIR)/cnn \
+	  $(sort $(dir $(LUA_FILES:%=$(DESTDIR)$(INST_LUADIR)/%)))
+	$(foreach f,$(LUA_FILES),$(INSTALL) -m 644 lua/$f $(DESTDIR)$(INST_LUADIR)/$f &&) :
+	$(INSTALL) -m 755 $(LUA_DIR)/core.so $(PLUGIN_SO) $(DESTDIR)$(INST_LIBDIR)/cnn
+	$(STRIP) -g $(addprefix $(DESTDIR)$(INST_LIBDIR)/cnn/,core.so $(notdir $(PLUGIN_SO)))
+	$(INSTALL) -m 755 bin/cnn $(DESTDIR)$(INST_BINDIR)/cnn
+
+uninstall:
+	rm -rf $(DESTDIR)$(INST_LUADIR)/cnn $(DESTDIR)$(INST_LIBDIR)/cnn
+	rm -f $(DESTDIR)$(INST_BINDIR)/cnn
+
+# A rockspec must name its source by an absolute address: this tree's is written in here.
+rock:
+	@mkdir -p $(BUILD)/rock
+	@sed 's|url = ".*"|url = "git+file://$(CURDIR)"|' cnn-scm-1.rockspec >$(BUILD)/rock/cnn-scm-1.rockspec
+	@$(LUAROCKS) pack $(BUILD)/rock/cnn-scm-1.rockspec
+
+packaging:
+	$(setup) build lua packaging
+	@tools/packaging.sh
 
 clean:
 	rm -rf $(BUILD)
 
-env:
-	@echo 'export LUA_PATH="$(CURDIR)/lua/?.lua;$(CURDIR)/lua/?/init.lua;;"'
-	@echo 'export LUA_CPATH="$(CURDIR)/$(OUT)/lua/$(ABI)/?.so;;"'
+print-%:
+	@echo $(call quote,$($*))
 
-.PHONY: all clean env
--include $(CORE_OBJ:.o=.d) $(LUA_OBJ:.o=.d)
+FORCE:
+.PHONY: all modules c-tests bench-c embed env demo test test-all asan tsan check-sanitized lint \
+  install uninstall rock packaging clean FORCE
+-include $(patsubst csrc/%.c,$(OUT)/obj/%.d,$(CORE_SRC) $(foreach p,$(PLUGINS_FOUND),$(call PLUGIN_SRC,$p)))
+-include $(LUA_OBJ:.o=.d) $(wildcard $(OUT)/bin/*/*/*.d)

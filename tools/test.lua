@@ -1,0 +1,223 @@
+-- SPDX-License-Identifier: MIT
+-- Runs tests of a build, lists what fails, and ends with 'N passed, N failed' over everything:
+--
+--   luajit tools/test.lua [--out build/release] [--lua "luajit lua5.4"] [--sanitize asan|tsan]
+--                         [--jobs N] [--match PATTERN] group ...
+--
+-- Groups: c (spec/c, and examples/embed), specs (spec/**/*_spec.lua, by busted), golden (values of
+-- spec/golden). Every file is a process of its own: one that crashes or hangs fails alone.
+if arg[1] == "--busted" then
+  -- busted under this very interpreter, without its program's own choice of one
+  table.remove(arg, 1)
+  return require "busted.runner" ({ standalone = false })
+end
+
+local TIME_LIMIT = 900 -- seconds for one file
+local LINES_SHOWN = 60 -- of the output of one that fails
+
+local options, groups = { out = "build/release", lua = "luajit", match = "" }, {}
+do
+  local i = 1
+  while arg[i] do
+    local name = arg[i]:match("^%-%-(%w+)$")
+    if name then
+      options[name], i = arg[i + 1], i + 1
+    else
+      groups[#groups + 1] = arg[i]
+    end
+    i = i + 1
+  end
+end
+
+local function quote(text)
+  return "'" .. text:gsub("'", "'\\''") .. "'"
+end
+
+-- The first line of what a command prints.
+local function ask(command)
+  local pipe = assert(io.popen(command))
+  local line = pipe:read("*l")
+  pipe:close()
+  return line or ""
+end
+
+local function lines_of(command)
+  local list, pipe = {}, assert(io.popen(command))
+  for line in pipe:lines() do list[#list + 1] = line end
+  pipe:close()
+  return list
+end
+
+local function read(path)
+  local file = io.open(path)
+  local text = file and file:read("*a") or ""
+  if file then file:close() end
+  return text
+end
+
+-- ---------------------------------------------------------------------------------------------
+-- What to run
+
+local ENVIRONMENT = ("CNN_OUT=%s "):format(quote(options.out))
+local PRELOAD = ""
+if options.sanitize then
+  ENVIRONMENT = ENVIRONMENT .. "CNN_SANITIZED=" .. options.sanitize .. " ASAN_OPTIONS=detect_leaks=1"
+    .. " UBSAN_OPTIONS=print_stacktrace=1 TSAN_OPTIONS=halt_on_error=0 "
+  if options.sanitize == "asan" then
+    -- The interpreter itself is not instrumented: the runtime must be there before the module is.
+    local cc = os.getenv "CC" or "gcc"
+    PRELOAD = ("LD_PRELOAD=%s:%s "):format(
+      ask(cc .. " -print-file-name=libasan.so"), ask(cc .. " -print-file-name=libubsan.so"))
+  end
+end
+
+local function lua_environment(lua)
+  local abi = ask(lua .. " -e 'io.write(_VERSION:match(\"%d.%d\"))'")
+  local root, out = ask "pwd", options.out
+  if out:sub(1, 1) ~= "/" then out = root .. "/" .. out end
+  local path = ("%s/lua/?.lua;%s/lua/?/init.lua;;"):format(root, root)
+  return ("%s%sLUA_PATH=%s LUA_CPATH=%s "):format(
+    ENVIRONMENT, PRELOAD, quote(path), quote(("%s/lua/%s/?.so;;"):format(out, abi))), abi
+end
+
+-- Each group gives a list of {name, command}.
+local list = {}
+
+function list.c()
+  local jobs = {}
+  for _, source in ipairs(lines_of("ls spec/c/*_test.c")) do
+    local name = source:match("([^/]*)%.c$")
+    -- A plugin's test takes the plugin; without one there is nothing to test.
+    local plugin = ("%s/cnn_%s.so"):format(options.out, name:match("^(.*)_test$"))
+    local is_plugin = io.open("csrc/" .. name:match("^(.*)_test$") .. "/plugin.c")
+    if is_plugin then is_plugin:close() end
+    if not is_plugin or read(plugin) ~= "" then
+      jobs[#jobs + 1] = {
+        name, ENVIRONMENT .. options.out .. "/bin/" .. source:gsub("%.c$", "")
+          .. (is_plugin and " " .. plugin or "")
+      }
+    end
+  end
+  jobs[#jobs + 1] = { "embed", ENVIRONMENT .. options.out .. "/bin/examples/embed/main", whole = true }
+  return { { "C", jobs } }
+end
+
+local function each_lua(make)
+  local found = {}
+  for lua in options.lua:gmatch("%S+") do
+    local environment, abi = lua_environment(lua)
+    found[#found + 1] = make(lua, environment, abi)
+  end
+  return found
+end
+
+function list.specs()
+  return each_lua(function(lua, environment, abi)
+    local jobs = {}
+    for _, file in ipairs(lines_of("find spec -name '*_spec.lua' | sort")) do
+      jobs[#jobs + 1] = {
+        file:match("([^/]*)%.lua$"),
+        ("%s%s tools/test.lua --busted --ignore-lua --run=%s -o plainTerminal %s"):format(
+          environment, lua, "lua" .. abi:gsub("%.", ""), file)
+      }
+    end
+    return { "specs, " .. lua, jobs }
+  end)
+end
+
+function list.golden()
+  local cases = dofile "spec/golden/cases.lua"
+  return each_lua(function(lua, environment)
+    local jobs = {}
+    for _, variant in ipairs({ "--dtype float64", "--dtype float32", "--strided" }) do
+      for _, case in ipairs(cases) do
+        for _, pattern in ipairs(case.match or { "" }) do
+          jobs[#jobs + 1] = {
+            ("golden %s %s %s"):format(variant, case.file, pattern):gsub("[^%w]+", "_"),
+            ("%s%s spec/golden/run.lua %s --match %s spec/golden/%s.lua"):format(
+              environment, lua, variant, quote(pattern), case.file)
+          }
+        end
+      end
+    end
+    return { "golden, " .. lua, jobs }
+  end)
+end
+
+-- ---------------------------------------------------------------------------------------------
+-- Running
+
+local passed, failed, skipped = 0, 0, 0
+local logs = options.out .. "/test"
+local clock = os.time
+
+-- passed, failed, skipped as the output's last summary says, or nil.
+local function summary(text)
+  local p, f, s
+  for line in text:gmatch("[^\n]+") do
+    local a, b, rest = line:match("^(%d+) passed, (%d+) failed(.*)$")
+    if a then p, f, s = a, b, rest:match("^, (%d+) skipped") or 0 end
+    local successes, failures, errors, pending =
+      line:match("^(%d+) success[es]* / (%d+) failures? / (%d+) errors? / (%d+) pending")
+    if successes then p, f, s = successes, failures + errors, pending end
+  end
+  if p then return tonumber(p), tonumber(f), tonumber(s) end
+end
+
+-- The part of the output that tells what failed: busted prints it after its summary.
+local function report(job, text, status)
+  print(("---- %s (exit status %s)"):format(job[1], status))
+  text = text:match("%d+ pending[^\n]*\n(.*)") or text
+  local n = 0
+  for line in (text:gsub("\n*$", "") .. "\n"):gmatch("(.-)\n") do
+    n = n + 1
+    if n <= LINES_SHOWN then print("  " .. line) end
+  end
+  if n > LINES_SHOWN then print(("  ... and %d lines more, in %s"):format(n - LINES_SHOWN, job.log)) end
+  print("  to repeat it: " .. job[2])
+end
+
+local function run(title, jobs)
+  local start, p, f, s = clock(), 0, 0, 0
+  os.execute("mkdir -p " .. quote(logs))
+  local script = logs .. "/jobs"
+  local file = assert(io.open(script, "wb"))
+  for _, job in ipairs(jobs) do
+    job.log = ("%s/%s"):format(logs, (title .. " " .. job[1]):gsub("[^%w]+", "_"))
+    file:write(("exec >%s 2>&1; %s; echo $? >%s.status"):format(
+      quote(job.log), job[2], quote(job.log)), "\0")
+  end
+  file:close()
+  os.execute(("xargs -0 -n 1 -P %d timeout -k 5 %d sh -c <%s"):format(
+    options.jobs, TIME_LIMIT, quote(script)))
+  for _, job in ipairs(jobs) do
+    local text, status = read(job.log), read(job.log .. ".status"):match("%d+") or "none: out of time"
+    os.remove(job.log .. ".status")
+    local a, b, c = summary(text)
+    if job.whole then a, b, c = status == "0" and 1 or 0, status == "0" and 0 or 1, 0 end
+    -- A program that says that all is well and then fails, or that says nothing, has failed.
+    if not a then a, b, c = 0, 1, 0 end
+    if status ~= "0" and b == 0 then b = 1 end
+    if b > 0 then report(job, text, status) end
+    p, f, s = p + a, f + b, s + c
+  end
+  print(("%-18s %5d passed, %d failed%s  (%d files, %d s)"):format(
+    title .. ":", p, f, s > 0 and (", %d skipped"):format(s) or "", #jobs, clock() - start))
+  passed, failed, skipped = passed + p, failed + f, skipped + s
+end
+
+options.jobs = tonumber(options.jobs or os.getenv "TEST_JOBS" or ask "nproc") or 2
+io.stdout:setvbuf "line"
+for _, group in ipairs(groups) do
+  local make = list[group] or error("no group " .. group)
+  for _, entry in ipairs(make()) do
+    local jobs = {}
+    for _, job in ipairs(entry[2]) do
+      if job[1]:find(options.match) then jobs[#jobs + 1] = job end
+    end
+    run(entry[1], jobs)
+  end
+end
+print(("%d passed, %d failed%s"):format(
+  passed, failed, skipped > 0 and (", %d skipped"):format(skipped) or ""))
+os.exit(failed == 0 and passed > 0 and 0 or 1)

@@ -45,3 +45,7 @@ cnn_arg cnn_word_zero(cnn_frame *f, cnn_arg g) {
   return CNN_A_T(cnn_do(f, full, CNN_A_INTS(g.t->ndim, g.t->shape), CNN_A_I(0), CNN_A_I(g.t->dtype),
                         CNN_A_DEVICE(g.t->device)));
 }
+
+cnn_arg cnn_word_single(cnn_arg a) {
+  return is_number(a) ? CNN_A_N((double)(float)value(a)) : a;
+}

@@ -15,6 +15,8 @@ cnn_arg cnn_word(cnn_frame *f, int op, const cnn_arg *args, int n);
 cnn_arg cnn_word_fold(cnn_frame *f, int op, cnn_arg a, cnn_arg b);
 // where(c, a, b); a condition that was folded picks its side.
 cnn_arg cnn_word_select(cnn_frame *f, cnn_arg c, cnn_arg a, cnn_arg b);
+// A number rounded to float32.
+cnn_arg cnn_word_single(cnn_arg a);
 // Zeros like g.
 cnn_arg cnn_word_zero(cnn_frame *f, cnn_arg g);
 
@@ -55,6 +57,7 @@ cnn_arg cnn_word_zero(cnn_frame *f, cnn_arg g);
 #define DIGAMMA(a)      CNN_WORD1(digamma, a)
 #define TRIGAMMA(a)     CNN_WORD1(trigamma, a)
 #define ISFINITE(a)     CNN_WORD1(isfinite, a)
+#define SINGLE(a)       cnn_word_single(a)
 #define ZERO            cnn_word_zero(f, G)
 
 #endif

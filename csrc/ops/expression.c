@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "ops/expression.h"
 
+#include <math.h>
+
 static bool is_number(cnn_arg a) {
   return a.kind == CNN_NUMBER || a.kind == CNN_INT;
 }
@@ -8,7 +10,21 @@ static double value(cnn_arg a) {
   return a.kind == CNN_NUMBER ? a.d : (double)a.i;
 }
 
+static bool fold_one(int op, double a, double *result) {
+  switch (op) {
+  case OP_neg: *result = -a; return true;
+  case OP_abs: *result = fabs(a); return true;
+  case OP_exp: *result = exp(a); return true;
+  case OP_log: *result = log(a); return true;
+  case OP_sqrt: *result = sqrt(a); return true;
+  case OP_square: *result = a * a; return true;
+  default: return false;
+  }
+}
+
 cnn_arg cnn_word(cnn_frame *f, int op, const cnn_arg *args, int n) {
+  double folded;
+  if (n == 1 && is_number(args[0]) && fold_one(op, value(args[0]), &folded)) return CNN_A_N(folded);
   return CNN_A_T(cnn_frame_do(f, op, args, n));
 }
 
@@ -30,6 +46,8 @@ static bool fold(int op, double a, double b, double *result) {
 cnn_arg cnn_word_fold(cnn_frame *f, int op, cnn_arg a, cnn_arg b) {
   double folded;
   if (is_number(a) && is_number(b) && fold(op, value(a), value(b), &folded)) return CNN_A_N(folded);
+  if (op == OP_logical_and && is_number(a)) return value(a) != 0 ? b : a;
+  if (op == OP_logical_and && is_number(b)) return value(b) != 0 ? a : b;
   if (op == OP_mul && is_number(a) && value(a) == 1) return b;
   if (op == OP_mul && is_number(b) && value(b) == 1) return a;
   return cnn_word(f, op, (const cnn_arg[]){a, b}, 2);

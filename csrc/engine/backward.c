@@ -45,13 +45,15 @@ struct cnn_engine {
   input *inputs;
   // The node under way.
   step step;
-  int current, hook, routed;
+  int current, routed;
+  int64_t hook, last_hook; // ids of the hook that ran last, and of the last that may run
   int dx_capacity;
   cnn_tensor **dx;
   int leaf; // next leaf entry to finish
   cnn_engine_call call;
   bool answered;
   cnn_tensor *hook_in;
+  int hook_slot;
 };
 
 // ---------------------------------------------------------------------------------------------
@@ -392,13 +394,21 @@ static void clear_dx(cnn_engine *e) {
   }
 }
 
+static void start_hooks(cnn_engine *e) {
+  e->hook = 0;
+  e->last_hook = (int64_t)e->ctx->sequence;
+}
+
 // Asks the host to run the next hook, if there is one. True when it must.
 static bool next_hook(cnn_engine *e, const cnn_hooks *hooks, cnn_node *node) {
   entry *x = &e->entries[e->current];
-  for (; hooks && e->hook < hooks->n; e->hook++) {
-    const cnn_hook *h = &hooks->list[e->hook];
+  // By id: a hook may remove itself or others, or add some, which run in the next pass.
+  for (int i = 0; hooks && i < hooks->n; i++) {
+    const cnn_hook *h = &hooks->list[i];
     cnn_tensor *g = *grad_slot(x, h->slot);
-    if (!g) continue;
+    if (h->id <= e->hook || h->id > e->last_hook || !g) continue;
+    e->hook = h->id;
+    e->hook_slot = h->slot;
     e->hook_in = g;
     e->call =
         (cnn_engine_call){h->function, true,       (e->flags & CNN_BACKWARD_CREATE) != 0, node, 1,
@@ -491,8 +501,8 @@ static cnn_status take_answer(cnn_engine *e, cnn_node *node, int i, cnn_tensor *
                     cnn_node_name(node, name, sizeof name), cnn_device_name(t->device), i + 1,
                     cnn_device_name(form->device));
   if (t->dtype != form->dtype)
-    return call_op(e->ctx, cnn_ops_of_engine()->cast,
-                   CNN_ARGS(CNN_A_T(t), CNN_A_I(form->dtype)), out);
+    return call_op(e->ctx, cnn_ops_of_engine()->cast, CNN_ARGS(CNN_A_T(t), CNN_A_I(form->dtype)),
+                   out);
   *out = cnn_ref(t);
   return CNN_OK;
 }
@@ -500,8 +510,7 @@ static cnn_status take_answer(cnn_engine *e, cnn_node *node, int i, cnn_tensor *
 cnn_status cnn_engine_answer(cnn_engine *e, cnn_tensor *const *results, int n) {
   entry *x = &e->entries[e->current];
   if (e->call.hook) {
-    const cnn_hooks *hooks = x->leaf ? ((cnn_tensor *)x->key)->hooks : current_node(e)->hooks;
-    cnn_tensor **g = grad_slot(x, hooks->list[e->hook++].slot);
+    cnn_tensor **g = grad_slot(x, e->hook_slot);
     if (n < 1 || !results[0]) return CNN_OK;
     cnn_shape_text a, b;
     if (!cnn_shape_equal(results[0]->ndim, results[0]->shape, (*g)->ndim, (*g)->shape))
@@ -653,7 +662,7 @@ static cnn_status finish_leaves(cnn_engine *e) {
 
 // Hooks of leaves run on the whole gradient, before it is added.
 static bool leaf_hook(cnn_engine *e) {
-  for (; e->leaf < e->n_entries; e->leaf++, e->hook = 0) {
+  for (; e->leaf < e->n_entries; e->leaf++, start_hooks(e)) {
     entry *x = &e->entries[e->leaf];
     if (!x->leaf || !x->one || e->flags & CNN_BACKWARD_STOP) continue;
     e->current = e->leaf;
@@ -668,7 +677,7 @@ static cnn_status step_once(cnn_engine *e) {
     if (e->n_ready == 0) {
       e->step = STEP_LEAVES;
       e->leaf = 0;
-      e->hook = 0;
+      start_hooks(e);
       return CNN_OK;
     }
     e->current = pop(e);
@@ -676,7 +685,7 @@ static cnn_status step_once(cnn_engine *e) {
       collect_inputs(e, &e->entries[e->current]);
       return CNN_OK;
     }
-    e->hook = 0;
+    start_hooks(e);
     e->routed = 0;
     e->step = STEP_HOOKS;
     return CNN_OK;

@@ -131,12 +131,12 @@ static void call_host(lua_State *L, cnn_lua *S, cnn_box *box) {
   cnn_tensor **results = cnn_newud(L, (size_t)(n_out + 1) * sizeof *results, 0);
   for (int i = 0; i < n_out; i++) {
     cnn_box *r = cnn_to_box(L, base + 1 + i, CNN_BOX_TENSOR);
-    if (!r && !lua_isnil(L, base + 1 + i)) {
+    if ((!r || !r->object) && !lua_isnil(L, base + 1 + i)) {
       char got[64];
+      const char *who = call->hook ? "hook" : "function's backward";
       box->object = NULL;
       cnn_engine_free(e);
-      cnn_error(L, S, "backward: a %s must return tensors or nil, not %s",
-                call->hook ? "hook" : "function's backward",
+      cnn_error(L, S, "backward: a %s must return tensors or nil, not %s", who,
                 cnn_describe(L, base + 1 + i, got, sizeof got));
     }
     results[i] = r ? r->object : NULL;

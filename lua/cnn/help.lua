@@ -52,12 +52,14 @@ local FUNCTIONS = {
   { "ops", "{internal = false}", "a list of all ops with their arguments and docs" },
 }
 
-local by_name
+local by_name -- the public ones
 
 local function load_ops()
   if by_name then return by_name end
   by_name = {}
-  for _, op in ipairs(core.ops()) do by_name[op.name] = op end
+  for _, op in ipairs(core.ops()) do
+    if not op.internal then by_name[op.name] = op end
+  end
   return by_name
 end
 
@@ -193,9 +195,7 @@ end
 
 local function unknown(name)
   local names = {}
-  for op_name, op in pairs(load_ops()) do
-    if not op.internal then names[#names + 1] = op_name end
-  end
+  for op_name in pairs(load_ops()) do names[#names + 1] = op_name end
   for _, entry in ipairs(FUNCTIONS) do
     if #entry > 1 then names[#names + 1] = entry[1] end
   end
@@ -219,7 +219,7 @@ function help.text(what)
   local name = type(what) == "string" and what:gsub("^cnn%.", ""):gsub("^F%.", ""):gsub("^x:", "") or name_of(what)
   if not name then fail("help: expected a name, such as \"conv2d\", or a function of cnn's") end
   local op = load_ops()[name] or load_ops()[(name:gsub("_$", ""))]
-  if op and not op.internal then return op_text(op) end
+  if op then return op_text(op) end
   for _, entry in ipairs(FUNCTIONS) do
     if entry[1] == name and #entry > 1 then return function_text(entry) end
   end

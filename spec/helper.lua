@@ -1,0 +1,98 @@
+-- SPDX-License-Identifier: MIT
+-- Loaded before the specs: after each file, live bytes must be back where they were before it. Also a
+-- few assertions that the specs share.
+local busted = require "busted"
+local cnn = require "cnn"
+
+local helper = {}
+
+local function live_bytes()
+  -- Finalizers of the first round may let go of more.
+  for _ = 1, 3 do collectgarbage() end
+  cnn.tensor(0):free() -- a call that allocates releases the functions that the graph held
+  for _ = 1, 2 do collectgarbage() end
+  return cnn.memory_allocated("cpu")
+end
+
+local before
+
+busted.subscribe({ "file", "start" }, function()
+  before = live_bytes()
+  return nil, true
+end)
+
+busted.subscribe({ "file", "end" }, function(file)
+  local after = live_bytes()
+  if after ~= before then
+    busted.publish({ "error", "file" }, file, nil,
+      ("%s: %d bytes are live that were not before"):format(file.name, after - before))
+  end
+  return nil, true
+end)
+
+-- A script's text in a file, run by the interpreter at hand: what it prints, stderr included.
+function helper.interpreter()
+  local i = -1
+  while arg and arg[i - 1] do i = i - 1 end
+  return arg and arg[i] or "luajit"
+end
+
+-- Whether two numbers are alike; NaN is like nothing.
+function helper.near(expected, got, tolerance)
+  return math.abs(expected - got) <= (tolerance or 1e-9)
+end
+
+-- All elements of a tensor as one list.
+function helper.flat(x)
+  local list = {}
+  local function walk(v)
+    if type(v) == "table" then
+      for _, w in ipairs(v) do walk(w) end
+    else
+      list[#list + 1] = v
+    end
+  end
+  walk(x:detach():cpu():totable())
+  return list
+end
+
+-- Fails unless x has these elements (a nested list or a flat one), within a tolerance.
+function helper.elements(x, expected, tolerance)
+  local wanted = {}
+  local function walk(v)
+    if type(v) == "table" then
+      for _, w in ipairs(v) do walk(w) end
+    else
+      wanted[#wanted + 1] = v
+    end
+  end
+  walk(expected)
+  local got = helper.flat(x)
+  if #got ~= #wanted then error(("%d elements, expected %d"):format(#got, #wanted), 2) end
+  for i, v in ipairs(wanted) do
+    local same = got[i] == v or type(v) == "number" and type(got[i]) == "number"
+      and math.abs(got[i] - v) <= (tolerance or 1e-6) * math.max(1, math.abs(v))
+    if not same then
+      error(("element %d is %s, expected %s"):format(i, tostring(got[i]), tostring(v)), 2)
+    end
+  end
+end
+
+-- Calls fn, which must fail; gives the message.
+function helper.message(fn, ...)
+  local ok, message = pcall(fn, ...)
+  if ok then error("it did not fail", 2) end
+  return tostring(message)
+end
+
+-- Fails unless fn raises a message that holds `text`, and the line of this spec file.
+function helper.raises(text, fn, ...)
+  local message = helper.message(fn, ...)
+  if not message:find(text, 1, true) then
+    error(("the message is %q; expected it to hold %q"):format(message, text), 2)
+  end
+  return message
+end
+
+package.loaded["spec.helper"] = helper
+return helper

@@ -56,9 +56,12 @@ static cnn_arg read_ints(reader *r, int i, int at, bool dims) {
   at = cnn_absindex(L, at);
   if (lua_type(L, at) == LUA_TNUMBER) {
     int64_t *p = reserve(r, 1);
-    if (dims) *p = read_position(r, i, at, "dims");
-    else if (!cnn_toint(L, at, &single)) wrong_type(r, i, at);
-    else *p = single;
+    if (dims)
+      *p = read_position(r, i, at, "dims");
+    else if (!cnn_toint(L, at, &single))
+      wrong_type(r, i, at);
+    else
+      *p = single;
     return CNN_A_INTS(1, p);
   }
   if (lua_type(L, at) != LUA_TTABLE) wrong_type(r, i, at);
@@ -66,8 +69,10 @@ static cnn_arg read_ints(reader *r, int i, int at, bool dims) {
   int64_t *p = reserve(r, n);
   for (int k = 0; k < n; k++) {
     lua_rawgeti(L, at, k + 1);
-    if (dims) p[k] = read_position(r, i, -1, "dims");
-    else if (!cnn_toint(L, -1, &p[k])) wrong_type(r, i, -1);
+    if (dims)
+      p[k] = read_position(r, i, -1, "dims");
+    else if (!cnn_toint(L, -1, &p[k]))
+      wrong_type(r, i, -1);
     lua_pop(L, 1);
   }
   return CNN_A_INTS(n, p);
@@ -178,8 +183,7 @@ static cnn_arg read_one(reader *r, int i, int at) {
   case CNN_T_POS: return CNN_A_I(read_position(r, i, at, "indices"));
   case CNN_T_LABEL:
     if (!cnn_toint(L, at, &v)) wrong_type(r, i, at);
-    if (v < 1)
-      cnn_error(L, r->S, "%s: %s %d: labels start at 1 in Lua", r->name, p->name, (int)v);
+    if (v < 1) cnn_error(L, r->S, "%s: %s %d: labels start at 1 in Lua", r->name, p->name, (int)v);
     return CNN_A_I(v - 1);
   case CNN_T_ENUM: return read_word(r, i, at);
   case CNN_T_COUNT: break;
@@ -318,8 +322,8 @@ cnn_device cnn_check_device(lua_State *L, cnn_lua *S, int i, const char *functio
   char got[64];
   cnn_device device = {CNN_CPU, 0};
   if (lua_type(L, i) != LUA_TSTRING || !cnn_device_parse(lua_tostring(L, i), &device))
-    cnn_error(L, S, "%s: unknown device %s: use \"cpu\", \"meta\", \"cuda\" or \"cuda:N\"", function,
-              cnn_describe(L, i, got, sizeof got));
+    cnn_error(L, S, "%s: unknown device %s: use \"cpu\", \"meta\", \"cuda\" or \"cuda:N\"",
+              function, cnn_describe(L, i, got, sizeof got));
   if (device.type == CNN_CUDA && !cnn_backend_of(CNN_CUDA))
     cnn_error(L, S, "%s: device \"%s\" is not available: this build has no CUDA plugin", function,
               lua_tostring(L, i));

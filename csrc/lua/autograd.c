@@ -78,9 +78,12 @@ static int l_node_next(lua_State *L) {
   int n = 0;
   lua_newtable(L);
   for (int i = 0; i < node->n_in; i++) {
-    if (node->edges[i].node) cnn_push_node(L, S, node->edges[i].node);
-    else if (node->edges[i].leaf) cnn_push_known_tensor(L, S, node->edges[i].leaf);
-    else continue;
+    if (node->edges[i].node)
+      cnn_push_node(L, S, node->edges[i].node);
+    else if (node->edges[i].leaf)
+      cnn_push_known_tensor(L, S, node->edges[i].leaf);
+    else
+      continue;
     lua_rawseti(L, -2, ++n);
   }
   return 1;
@@ -308,7 +311,8 @@ static int l_attach(lua_State *L) {
   cnn_tensor **out = read_tensors(L, S, 4, title, "the outputs", false, 0, &n_out);
   for (int i = 0; i < n_out; i++)
     if (cnn_requires_grad(out[i]))
-      return cnn_error(L, S, "%s: output %d already has a history: return a new tensor", title, i + 1);
+      return cnn_error(L, S, "%s: output %d already has a history: return a new tensor", title,
+                       i + 1);
   lua_pushvalue(L, 2);
   int function = luaL_ref(L, LUA_REGISTRYINDEX);
   CNN_WITH_ROOM(L, S, status,
@@ -344,8 +348,10 @@ static int l_tie(lua_State *L) {
   cnn_status status = cnn_tensor_alias(&S->ctx, t, &alias);
   if (status != CNN_OK) return cnn_raise(L, S, status);
   box->object = alias;
-  if (is_output) cnn_node_attach(node, k - 1, alias);
-  else cnn_node_attach(edge->node, edge->slot, alias);
+  if (is_output)
+    cnn_node_attach(node, k - 1, alias);
+  else
+    cnn_node_attach(edge->node, edge->slot, alias);
   return 1;
 }
 
@@ -385,8 +391,9 @@ static cnn_watch *push_watch(lua_State *L, cnn_lua *S) {
   return w;
 }
 
-// first_pass(fn, ...): calls fn(...) with gradients off. Gives a list of the tensors that it used and
-// that want a gradient, a list of where in it each argument is (false: nowhere), and fn's results.
+// first_pass(fn, ...): calls fn(...) with gradients off. Gives a list of the tensors that it used
+// and that want a gradient, a list of where in it each argument is (false: nowhere), and fn's
+// results.
 static int l_first_pass(lua_State *L) {
   cnn_lua *S = cnn_state(L);
   int n_args = lua_gettop(L) - 1;
@@ -403,8 +410,10 @@ static int l_first_pass(lua_State *L) {
     cnn_status status = cnn_watch_note(&S->ctx, w, &t, 1);
     if (status != CNN_OK) return cnn_raise(L, S, status);
     int at = t && cnn_requires_grad(t) ? cnn_watch_find(w, t) : -1;
-    if (at >= 0) cnn_pushint(L, at + 1);
-    else lua_pushboolean(L, false);
+    if (at >= 0)
+      cnn_pushint(L, at + 1);
+    else
+      lua_pushboolean(L, false);
     lua_rawseti(L, 3, i);
   }
   bool grad_enabled = S->ctx.grad_enabled;
@@ -578,8 +587,9 @@ void cnn_open_autograd(lua_State *L, cnn_lua *S) {
                                            {"set_grad_enabled", l_set_grad_enabled},
                                            {"set_detect_anomaly", l_set_detect_anomaly},
                                            {NULL, NULL}};
-  static const cnn_function methods[] = {
-      {"backward", l_backward}, {"_register_hook", l_register_hook}, {NULL, NULL}};
+  static const cnn_function methods[] = {{"backward", l_backward},
+                                         {"_register_hook", l_register_hook},
+                                         {NULL, NULL}};
   S->ctx.release = release_function;
   lua_pushlightuserdata(L, (void *)(uintptr_t)&watch_key);
   lua_newtable(L);

@@ -100,8 +100,10 @@ void cnn_push_known_tensor(lua_State *L, cnn_lua *S, cnn_tensor *t) {
 }
 
 void cnn_push_known_or_nil(lua_State *L, cnn_lua *S, cnn_tensor *t) {
-  if (t) cnn_push_known_tensor(L, S, t);
-  else lua_pushnil(L);
+  if (t)
+    cnn_push_known_tensor(L, S, t);
+  else
+    lua_pushnil(L);
 }
 
 cnn_tensor *cnn_check_tensor(lua_State *L, cnn_lua *S, int i, const char *function,

@@ -201,7 +201,8 @@ static int l_set_memory_limit(lua_State *L) {
   bool given = !lua_isnoneornil(L, 1);
   char got[64];
   if (given && (lua_type(L, 1) != LUA_TNUMBER || !(lua_tonumber(L, 1) >= 0)))
-    return cnn_error(L, S, "set_memory_limit: expected a number of bytes (or nil: the default), got %s",
+    return cnn_error(L, S,
+                     "set_memory_limit: expected a number of bytes (or nil: the default), got %s",
                      cnn_describe(L, 1, got, sizeof got));
   double bytes = (double)lua_tonumber(L, 1);
   if (lua_gettop(L) > 0) lua_remove(L, 1);

@@ -44,7 +44,9 @@ const char *cnn_describe(lua_State *L, int i, char *text, size_t size) {
   if (lua_isnone(L, i)) return "nothing";
   switch (lua_type(L, i)) {
   case LUA_TNIL: return "nil";
-  case LUA_TNUMBER: snprintf(text, size, "the number %.14g", (double)lua_tonumber(L, i)); return text;
+  case LUA_TNUMBER:
+    snprintf(text, size, "the number %.14g", (double)lua_tonumber(L, i));
+    return text;
   case LUA_TBOOLEAN: return lua_toboolean(L, i) ? "true" : "false";
   case LUA_TSTRING: snprintf(text, size, "the string \"%.40s\"", lua_tostring(L, i)); return text;
   case LUA_TTABLE: return "a table";

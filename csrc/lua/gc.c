@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
 // Pacing Lua's collector: it sees boxes of a few bytes, not the tensors behind them.
 //
-//   - PUC 5.3 and 5.4 pile up userdata with finalizers; a step per thousand boxes keeps them few (and
+//   - PUC 5.3 and 5.4 pile up userdata with finalizers; a step per thousand boxes keeps them few
+//   (and
 //     is faster, by cache locality).
-//   - When live bytes pass a soft threshold, max(minimum, 2 x live bytes after the last collection), a
+//   - When live bytes pass a soft threshold, max(minimum, 2 x live bytes after the last
+//   collection), a
 //     collection is due. It is put off while collections would take more than a share of the time;
 //     the share rises from `budget` to everything as live bytes go from a quarter to 80 % of the
 //     device's limit.

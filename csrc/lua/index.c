@@ -2,9 +2,9 @@
 // x[...] and x[...] = v.
 //
 // A key is a position, a list with one entry per dim, an integer tensor or a mask. In a list: a
-// position, a range {first, last, step} (ends included; {} is the whole dim), cnn.newaxis, an integer
-// tensor or a mask. Positions and ranges make a view; tensors gather from it. An assignment copies
-// into the view, or puts at the gathered places.
+// position, a range {first, last, step} (ends included; {} is the whole dim), cnn.newaxis, an
+// integer tensor or a mask. Positions and ranges make a view; tensors gather from it. An assignment
+// copies into the view, or puts at the gathered places.
 #include "lua/state.h"
 
 #include "ops/ops.h"
@@ -110,7 +110,8 @@ static bool normal_position(path *p, int64_t v, int64_t *pos) {
   }
   *pos = v > 0 ? v - 1 : v + size;
   if (*pos >= 0 && *pos < size) return true;
-  fail(p, CNN_INDEX, "index %lld is out of range for dim %d of size %lld (1..%lld, or negative from the end)",
+  fail(p, CNN_INDEX,
+       "index %lld is out of range for dim %d of size %lld (1..%lld, or negative from the end)",
        (long long)v, p->dim + 1, (long long)size);
   return false;
 }
@@ -133,8 +134,10 @@ static void apply_range(path *p, const key *k) {
     }
   }
   if (step < 1) {
-    fail(p, CNN_INVALID, "a range's step must be at least 1, not %lld (dim %d, %lld positions); use flip to reverse",
-         (long long)step, p->dim + 1, (long long)size);
+    fail(
+        p, CNN_INVALID,
+        "a range's step must be at least 1, not %lld (dim %d, %lld positions); use flip to reverse",
+        (long long)step, p->dim + 1, (long long)size);
     return;
   }
   int64_t length = last >= first ? (last - first) / step + 1 : 0;
@@ -154,9 +157,10 @@ static void apply_tensor(path *p, cnn_tensor *t) {
   cnn_tensor *v = p->view;
   if (p->dim + t->ndim > v->ndim ||
       !cnn_shape_equal(t->ndim, t->shape, t->ndim, v->shape + p->dim)) {
-    p->f->status = cnn_fail(p->f->ctx, CNN_SHAPE, "the mask's shape %s does not fit shape %s at dim %d",
-                            cnn_shape_format(&a, t->ndim, t->shape),
-                            cnn_shape_format(&b, v->ndim, v->shape), p->dim + 1);
+    p->f->status =
+        cnn_fail(p->f->ctx, CNN_SHAPE, "the mask's shape %s does not fit shape %s at dim %d",
+                 cnn_shape_format(&a, t->ndim, t->shape), cnn_shape_format(&b, v->ndim, v->shape),
+                 p->dim + 1);
     return;
   }
   // A mask stands for the positions where it is true, one index tensor per dim.
@@ -168,7 +172,7 @@ static void apply_tensor(path *p, cnn_tensor *t) {
 static void apply(path *p, const key *keys, int n) {
   int used = 0;
   for (int i = 0; i < n; i++)
-    used += keys[i].kind == KEY_NEWAXIS ? 0
+    used += keys[i].kind == KEY_NEWAXIS                                  ? 0
             : keys[i].kind == KEY_TENSOR && keys[i].t->dtype == CNN_BOOL ? keys[i].t->ndim
                                                                          : 1;
   if (used > p->view->ndim) {
@@ -194,7 +198,9 @@ static void apply(path *p, const key *keys, int n) {
   }
 }
 
-static cnn_arg indices_arg(const path *p) { return CNN_A_TS(p->dim, p->indices); }
+static cnn_arg indices_arg(const path *p) {
+  return CNN_A_TS(p->dim, p->indices);
+}
 
 static cnn_status get(cnn_lua *S, cnn_tensor *x, const key *keys, int n, cnn_box *box) {
   cnn_frame f;
@@ -237,8 +243,10 @@ static cnn_status set(cnn_lua *S, cnn_tensor *x, const key *keys, int n, cnn_arg
     cnn_do(&f, index_put_, CNN_A_T(p.view), indices_arg(&p),
            CNN_A_T(cnn_do(&f, full, CNN_A_INTS(0, NULL), value, CNN_A_I(x->dtype),
                           CNN_A_DEVICE(x->device))));
-  else if (value.kind == CNN_TENSOR) cnn_do(&f, copy_, CNN_A_T(p.view), value);
-  else cnn_do(&f, fill_, CNN_A_T(p.view), value);
+  else if (value.kind == CNN_TENSOR)
+    cnn_do(&f, copy_, CNN_A_T(p.view), value);
+  else
+    cnn_do(&f, fill_, CNN_A_T(p.view), value);
   S->ctx.op = outer;
   return cnn_frame_close(&f);
 }
@@ -251,10 +259,14 @@ int cnn_index_set(lua_State *L, cnn_lua *S, cnn_tensor *x, int at, int value) {
   char got[64];
   int n = read_keys(L, S, at, keys);
   cnn_box *box = cnn_to_box(L, value, CNN_BOX_TENSOR);
-  if (box) v = CNN_A_T(cnn_check_tensor(L, S, value, "index assignment", "the value"));
-  else if (lua_type(L, value) == LUA_TBOOLEAN) v = CNN_A_I(lua_toboolean(L, value));
-  else if (cnn_toint(L, value, &whole_value)) v = CNN_A_I(whole_value);
-  else if (lua_type(L, value) == LUA_TNUMBER) v = CNN_A_N((double)lua_tonumber(L, value));
+  if (box)
+    v = CNN_A_T(cnn_check_tensor(L, S, value, "index assignment", "the value"));
+  else if (lua_type(L, value) == LUA_TBOOLEAN)
+    v = CNN_A_I(lua_toboolean(L, value));
+  else if (cnn_toint(L, value, &whole_value))
+    v = CNN_A_I(whole_value);
+  else if (lua_type(L, value) == LUA_TNUMBER)
+    v = CNN_A_N((double)lua_tonumber(L, value));
   else
     return cnn_error(L, S, "index assignment: expected a number or a tensor, got %s",
                      cnn_describe(L, value, got, sizeof got));

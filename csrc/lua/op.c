@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// One function binds every op: a C closure per op and form over the registry's entry. Also cnn.ops().
+// One function binds every op: a C closure per op and form over the registry's entry. Also
+// cnn.ops().
 #include "lua/state.h"
 
 #include <string.h>
@@ -34,15 +35,16 @@ static int op_self(lua_State *L, cnn_lua *S, int id, cnn_lua_args *a, bool in_pl
   cnn_status status;
   if (in_place)
     CNN_WITH_ROOM(L, S, status, cnn_dispatch_in_place(&S->ctx, id, a->args, a->n, &r));
-  else CNN_WITH_ROOM(L, S, status, cnn_dispatch(&S->ctx, id, a->args, a->n, &r));
+  else
+    CNN_WITH_ROOM(L, S, status, cnn_dispatch(&S->ctx, id, a->args, a->n, &r));
   if (status != CNN_OK) return cnn_raise(L, S, status);
   cnn_results_free(&r);
   lua_pushvalue(L, 1);
   return 1;
 }
 
-// A variable number of results waits in a box of its own while their boxes are made, so that an error
-// on the way loses none.
+// A variable number of results waits in a box of its own while their boxes are made, so that an
+// error on the way loses none.
 typedef struct results_box {
   cnn_box box; // object: &results while it holds any
   cnn_results results;
@@ -118,11 +120,16 @@ static void push_param(lua_State *L, const cnn_param *p) {
     lua_setfield(L, -2, "words");
   }
   if (!p->has_default) return;
-  if (p->type == CNN_T_ENUM) cnn_param_word(p, (int)p->value.i, word, sizeof word), lua_pushstring(L, word);
-  else if (p->type == CNN_T_BOOL) lua_pushboolean(L, p->value.i != 0);
-  else if (p->value.kind == CNN_NUMBER) lua_pushnumber(L, p->value.d);
-  else if (p->value.kind == CNN_INTS) lua_pushnumber(L, (lua_Number)p->value.ints[0]);
-  else lua_pushnumber(L, (lua_Number)p->value.i + (p->type == CNN_T_DIM && p->value.i >= 0));
+  if (p->type == CNN_T_ENUM)
+    cnn_param_word(p, (int)p->value.i, word, sizeof word), lua_pushstring(L, word);
+  else if (p->type == CNN_T_BOOL)
+    lua_pushboolean(L, p->value.i != 0);
+  else if (p->value.kind == CNN_NUMBER)
+    lua_pushnumber(L, p->value.d);
+  else if (p->value.kind == CNN_INTS)
+    lua_pushnumber(L, (lua_Number)p->value.ints[0]);
+  else
+    lua_pushnumber(L, (lua_Number)p->value.i + (p->type == CNN_T_DIM && p->value.i >= 0));
   lua_setfield(L, -2, "default");
 }
 
@@ -146,15 +153,16 @@ static int l_ops(lua_State *L) {
     lua_pushboolean(L, (flags & CNN_OP_NO_GRAD) != 0), lua_setfield(L, -2, "no_grad");
     lua_pushboolean(L, e->op->backward != NULL), lua_setfield(L, -2, "backward");
     lua_createtable(L, e->spec.n, 0);
-    for (int i = 0; i < e->spec.n; i++) push_param(L, &e->spec.params[i]), lua_rawseti(L, -2, i + 1);
+    for (int i = 0; i < e->spec.n; i++)
+      push_param(L, &e->spec.params[i]), lua_rawseti(L, -2, i + 1);
     lua_setfield(L, -2, "params");
     lua_rawseti(L, -2, id + 1);
   }
   return 1;
 }
 
-// Ops under their names: all but the internal ones in the core's table and in `functions`, the methods
-// also in `methods`, the internal ones in `internal`.
+// Ops under their names: all but the internal ones in the core's table and in `functions`, the
+// methods also in `methods`, the internal ones in `internal`.
 void cnn_open_ops(lua_State *L, cnn_lua *S) {
   static const cnn_function functions[] = {{"ops", l_ops}, {NULL, NULL}};
   char name[64];
@@ -181,8 +189,10 @@ void cnn_open_ops(lua_State *L, cnn_lua *S) {
       lua_setfield(L, -6, name);
       lua_pushvalue(L, -1);
       lua_setfield(L, -5, name);
-      if (op->flags & CNN_OP_FUNCTION) lua_pop(L, 1);
-      else lua_setfield(L, -3, name);
+      if (op->flags & CNN_OP_FUNCTION)
+        lua_pop(L, 1);
+      else
+        lua_setfield(L, -3, name);
     }
   }
   lua_setfield(L, -4, "internal");

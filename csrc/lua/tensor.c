@@ -8,7 +8,6 @@
 #include "engine/node.h"
 #include "ops/ops.h"
 
-
 static cnn_tensor *self(lua_State *L, cnn_lua *S, const char *function) {
   return cnn_check_tensor(L, S, 1, function, "argument 1 (x)");
 }
@@ -33,7 +32,8 @@ static int64_t dim_argument(lua_State *L, cnn_lua *S, const char *function, int 
   if (!cnn_toint(L, 2, &d))
     cnn_error(L, S, "%s: argument 2 (dim): expected a dim, got %s", function,
               cnn_describe(L, 2, got, sizeof got));
-  if (d == 0) cnn_error(L, S, "%s: dim 0: Lua dims start at 1 (or count from the end: -1)", function);
+  if (d == 0)
+    cnn_error(L, S, "%s: dim 0: Lua dims start at 1 (or count from the end: -1)", function);
   int64_t at = d > 0 ? d - 1 : d + ndim;
   if (at < 0 || at >= ndim)
     cnn_error(L, S, "%s: dim %d is out of range for a tensor with %d dim%s", function, (int)d, ndim,
@@ -44,16 +44,20 @@ static int64_t dim_argument(lua_State *L, cnn_lua *S, const char *function, int 
 static int l_size(lua_State *L) {
   cnn_lua *S = cnn_state(L);
   cnn_tensor *t = self(L, S, "size");
-  if (lua_isnoneornil(L, 2)) cnn_push_shape(L, S, t->ndim, t->shape);
-  else cnn_pushint(L, t->shape[dim_argument(L, S, "size", t->ndim)]);
+  if (lua_isnoneornil(L, 2))
+    cnn_push_shape(L, S, t->ndim, t->shape);
+  else
+    cnn_pushint(L, t->shape[dim_argument(L, S, "size", t->ndim)]);
   return 1;
 }
 
 static int l_stride(lua_State *L) {
   cnn_lua *S = cnn_state(L);
   cnn_tensor *t = self(L, S, "stride");
-  if (lua_isnoneornil(L, 2)) cnn_push_shape(L, S, t->ndim, t->strides);
-  else cnn_pushint(L, t->strides[dim_argument(L, S, "stride", t->ndim)]);
+  if (lua_isnoneornil(L, 2))
+    cnn_push_shape(L, S, t->ndim, t->strides);
+  else
+    cnn_pushint(L, t->strides[dim_argument(L, S, "stride", t->ndim)]);
   return 1;
 }
 
@@ -119,7 +123,8 @@ static int l_is_tensor(lua_State *L) {
 static int l_shares_storage(lua_State *L) {
   cnn_lua *S = cnn_state(L);
   cnn_tensor *a = self(L, S, "shares_storage");
-  lua_pushboolean(L, a->buffer == cnn_check_tensor(L, S, 2, "shares_storage", "argument 2")->buffer);
+  lua_pushboolean(L,
+                  a->buffer == cnn_check_tensor(L, S, 2, "shares_storage", "argument 2")->buffer);
   return 1;
 }
 
@@ -170,8 +175,10 @@ static void set_requires_grad(lua_State *L, cnn_lua *S, cnn_tensor *t, bool on,
   if (t->grad_fn && !on)
     cnn_error(L, S, "%s: only a leaf's requires_grad can be turned off: use x:detach()", function);
   if (t->grad_fn) return;
-  if (on) t->flags |= CNN_REQUIRES_GRAD;
-  else t->flags &= (uint16_t)~CNN_REQUIRES_GRAD;
+  if (on)
+    t->flags |= CNN_REQUIRES_GRAD;
+  else
+    t->flags &= (uint16_t)~CNN_REQUIRES_GRAD;
 }
 
 static int l_requires_grad_(lua_State *L) {
@@ -217,7 +224,8 @@ static int l_to(lua_State *L) {
              : name && strcmp(name, "preserve") == 0    ? 0
                                                         : -1;
     if (format < 0)
-      return cnn_error(L, S, "to: memory_format is \"contiguous\", \"channels_last\" or \"preserve\"");
+      return cnn_error(L, S,
+                       "to: memory_format is \"contiguous\", \"channels_last\" or \"preserve\"");
     if (format == 2 && t->ndim != 4)
       return cnn_error(L, S, "to: channels_last is for tensors with 4 dims, not %d", t->ndim);
   }
@@ -238,8 +246,9 @@ static int l_to(lua_State *L) {
 // Fields
 
 #define FIELDS(X)                                                                                  \
-  X(shape) X(ndim) X(dtype) X(device) X(requires_grad) X(grad) X(grad_fn) X(is_leaf) X(nbytes)     \
-  X(data) X(T) X(is_parameter)
+  X(shape)                                                                                         \
+  X(ndim) X(dtype) X(device) X(requires_grad) X(grad) X(grad_fn) X(is_leaf) X(nbytes) X(data) X(T) \
+      X(is_parameter)
 enum {
   FIELD_NONE,
 #define FIELD_ENUM(name) FIELD_##name,
@@ -274,8 +283,10 @@ static int push_field(lua_State *L, cnn_lua *S, cnn_tensor *t, int field) {
       status = cnn_history_refresh(&S->ctx, t);
       if (status != CNN_OK) return cnn_raise(L, S, status);
     }
-    if (t->grad_fn) cnn_push_node(L, S, t->grad_fn);
-    else lua_pushnil(L);
+    if (t->grad_fn)
+      cnn_push_node(L, S, t->grad_fn);
+    else
+      lua_pushnil(L);
     return 1;
   case FIELD_nbytes:
     cnn_pushint(L, cnn_numel(t) * (int64_t)cnn_dtype_size((cnn_dtype)t->dtype));
@@ -303,7 +314,8 @@ static int tensor_index(lua_State *L) {
     int field = (int)lua_tointeger(L, -1);
     const char *name = lua_tostring(L, 2);
     if (!field)
-      return cnn_error(L, S, "a tensor has no method or field \"%s\" (cnn.help() lists them)", name);
+      return cnn_error(L, S, "a tensor has no method or field \"%s\" (cnn.help() lists them)",
+                       name);
     return push_field(L, S, cnn_check_tensor(L, S, 1, name, "the tensor"), field);
   }
   cnn_lua *S = cnn_state(L);
@@ -401,8 +413,7 @@ void cnn_open_tensor(lua_State *L, cnn_lua *S) {
                                          {"requires_grad_", l_requires_grad_},
                                          {"shares_storage", l_shares_storage},
                                          {NULL, NULL}};
-  static const cnn_function functions[] = {
-      {"is_tensor", l_is_tensor}, {"_to", l_to}, {NULL, NULL}};
+  static const cnn_function functions[] = {{"is_tensor", l_is_tensor}, {"_to", l_to}, {NULL, NULL}};
   static const char *const fields[] = {"",
 #define FIELD_NAME(name) #name,
                                        FIELDS(FIELD_NAME)};

@@ -49,10 +49,14 @@ static void survey(lua_State *L, cnn_lua *S, int at, int depth, nested *n) {
   at = cnn_absindex(L, at);
   if (depth == n->ndim) {
     int type = lua_type(L, at);
-    if (type == LUA_TNUMBER) n->numbers = true;
-    else if (type == LUA_TBOOLEAN) n->booleans = true;
-    else if (type == LUA_TTABLE) cnn_error(L, S, "tensor: the lists are not nested alike");
-    else not_a_value(L, S, at);
+    if (type == LUA_TNUMBER)
+      n->numbers = true;
+    else if (type == LUA_TBOOLEAN)
+      n->booleans = true;
+    else if (type == LUA_TTABLE)
+      cnn_error(L, S, "tensor: the lists are not nested alike");
+    else
+      not_a_value(L, S, at);
     return;
   }
   if (lua_type(L, at) != LUA_TTABLE)
@@ -72,10 +76,12 @@ static void survey(lua_State *L, cnn_lua *S, int at, int depth, nested *n) {
 static void fill(lua_State *L, int at, int depth, const nested *n, cnn_dtype dtype, char **p) {
   if (depth == n->ndim) {
     int64_t whole;
-    if (lua_type(L, at) == LUA_TBOOLEAN) cnn_element_set_int(dtype, *p, lua_toboolean(L, at));
+    if (lua_type(L, at) == LUA_TBOOLEAN)
+      cnn_element_set_int(dtype, *p, lua_toboolean(L, at));
     else if (!cnn_dtype_is_float(dtype) && cnn_toint(L, at, &whole))
       cnn_element_set_int(dtype, *p, whole);
-    else cnn_element_set(dtype, *p, (double)lua_tonumber(L, at));
+    else
+      cnn_element_set(dtype, *p, (double)lua_tonumber(L, at));
     *p += cnn_dtype_size(dtype);
     return;
   }
@@ -107,11 +113,10 @@ static int l_tensor(lua_State *L) {
       lua_isnoneornil(L, 3) ? S->ctx.default_device : cnn_check_device(L, S, 3, "tensor");
   measure(L, S, 1, &n);
   survey(L, S, 1, 0, &n);
-  cnn_dtype dtype = lua_isnoneornil(L, 2)      ? n.booleans && !n.numbers ? CNN_BOOL
-                                                                          : S->ctx.default_dtype
-                                               : cnn_check_dtype(L, S, 2, "tensor");
-  if (n.booleans && n.numbers)
-    return cnn_error(L, S, "tensor: numbers and booleans are mixed");
+  cnn_dtype dtype = lua_isnoneornil(L, 2)
+                        ? n.booleans && !n.numbers ? CNN_BOOL : S->ctx.default_dtype
+                        : cnn_check_dtype(L, S, 2, "tensor");
+  if (n.booleans && n.numbers) return cnn_error(L, S, "tensor: numbers and booleans are mixed");
   cnn_pace(L, S);
   cnn_box *box = cnn_push_tensor_box(L, S, lua_upvalueindex(2));
   cnn_box *staged = cnn_push_tensor_box(L, S, lua_upvalueindex(2));
@@ -146,9 +151,12 @@ static int too_large(lua_State *L, cnn_lua *S, const char *function) {
 
 static void push_element(lua_State *L, cnn_lua *S, cnn_dtype dtype, const void *p,
                          const char *function) {
-  if (dtype == CNN_BOOL) lua_pushboolean(L, *(const cnn_bool *)p);
-  else if (cnn_dtype_is_float(dtype)) lua_pushnumber(L, cnn_element_get(dtype, p));
-  else if (!cnn_pushint(L, cnn_element_get_int(dtype, p))) too_large(L, S, function);
+  if (dtype == CNN_BOOL)
+    lua_pushboolean(L, *(const cnn_bool *)p);
+  else if (cnn_dtype_is_float(dtype))
+    lua_pushnumber(L, cnn_element_get(dtype, p));
+  else if (!cnn_pushint(L, cnn_element_get_int(dtype, p)))
+    too_large(L, S, function);
 }
 
 // The element at the tensor's first place, wherever it lies.
@@ -161,9 +169,12 @@ static void push_value(lua_State *L, cnn_lua *S, const cnn_tensor *t, const char
       is_float ? cnn_read_element(&S->ctx, t, &d) : cnn_read_element_int(&S->ctx, t, &i);
   S->ctx.op = NULL;
   if (status != CNN_OK) cnn_raise(L, S, status);
-  if (is_float) lua_pushnumber(L, d);
-  else if (t->dtype == CNN_BOOL) lua_pushboolean(L, i != 0);
-  else if (!cnn_pushint(L, i)) too_large(L, S, function);
+  if (is_float)
+    lua_pushnumber(L, d);
+  else if (t->dtype == CNN_BOOL)
+    lua_pushboolean(L, i != 0);
+  else if (!cnn_pushint(L, i))
+    too_large(L, S, function);
 }
 
 static int l_item(lua_State *L) {
@@ -171,7 +182,8 @@ static int l_item(lua_State *L) {
   cnn_tensor *t = cnn_check_tensor(L, S, 1, "item", "argument 1 (x)");
   cnn_shape_text a;
   if (cnn_numel(t) != 1)
-    return cnn_error(L, S, "item: the tensor has %d elements (shape %s), not one: use totable or get",
+    return cnn_error(L, S,
+                     "item: the tensor has %d elements (shape %s), not one: use totable or get",
                      (int)cnn_numel(t), cnn_shape_format(&a, t->ndim, t->shape));
   push_value(L, S, t, "item");
   return 1;
@@ -238,8 +250,10 @@ static int l_number_text(lua_State *L) {
   const char *style = luaL_checkstring(L, 2);
   int precision = (int)luaL_checkinteger(L, 3);
   if (precision > 100) precision = 100;
-  if (v != v) snprintf(text, sizeof text, "nan");
-  else snprintf(text, sizeof text, *style == 'e' ? "%.*e" : "%.*f", precision, v);
+  if (v != v)
+    snprintf(text, sizeof text, "nan");
+  else
+    snprintf(text, sizeof text, *style == 'e' ? "%.*e" : "%.*f", precision, v);
   cnn_state(L);
   lua_pushstring(L, text);
   return 1;
@@ -309,9 +323,12 @@ static int l_set(lua_State *L) {
   cnn_status status;
   char got[64];
   read_index(L, S, t, top - 2, "set", index);
-  if (lua_type(L, top) == LUA_TBOOLEAN) value = CNN_A_I(lua_toboolean(L, top));
-  else if (cnn_toint(L, top, &whole)) value = CNN_A_I(whole);
-  else if (lua_type(L, top) == LUA_TNUMBER) value = CNN_A_N((double)lua_tonumber(L, top));
+  if (lua_type(L, top) == LUA_TBOOLEAN)
+    value = CNN_A_I(lua_toboolean(L, top));
+  else if (cnn_toint(L, top, &whole))
+    value = CNN_A_I(whole);
+  else if (lua_type(L, top) == LUA_TNUMBER)
+    value = CNN_A_N((double)lua_tonumber(L, top));
   else
     return cnn_error(L, S, "set: the value must be a number or a boolean, got %s",
                      cnn_describe(L, top, got, sizeof got));
@@ -319,8 +336,10 @@ static int l_set(lua_State *L) {
   bool plain = t->device.type == CNN_CPU && !t->base && !cnn_requires_grad(t);
   if (plain && cnn_history_check(&S->ctx, t, false) == CNN_OK) {
     void *p = cnn_element_at(t, index);
-    if (value.kind == CNN_INT) cnn_element_set_int((cnn_dtype)t->dtype, p, value.i);
-    else cnn_element_set((cnn_dtype)t->dtype, p, value.d);
+    if (value.kind == CNN_INT)
+      cnn_element_set_int((cnn_dtype)t->dtype, p, value.i);
+    else
+      cnn_element_set((cnn_dtype)t->dtype, p, value.d);
     cnn_buffer_bump(t->buffer);
   } else {
     CNN_WITH_ROOM(L, S, status, set_element(S, t, index, value));
@@ -331,8 +350,10 @@ static int l_set(lua_State *L) {
 }
 
 void cnn_open_values(lua_State *L, cnn_lua *S) {
-  static const cnn_function functions[] = {
-      {"_tensor", l_tensor}, {"_int_texts", l_int_texts}, {"_number_text", l_number_text}, {NULL, NULL}};
+  static const cnn_function functions[] = {{"_tensor", l_tensor},
+                                           {"_int_texts", l_int_texts},
+                                           {"_number_text", l_number_text},
+                                           {NULL, NULL}};
   static const cnn_function methods[] = {
       {"item", l_item}, {"totable", l_totable}, {"get", l_get}, {"set", l_set}, {NULL, NULL}};
   cnn_set_functions(L, S, functions);

@@ -23,6 +23,10 @@ int64_t cnn_fault_clear(void) {
   return (int64_t)atomic_load(&seen);
 }
 
+bool cnn_fault_armed(void) {
+  return atomic_load_explicit(&armed, memory_order_relaxed);
+}
+
 bool cnn_fault_hit(void) {
   if (__builtin_expect(!atomic_load_explicit(&armed, memory_order_relaxed), 1)) return false;
   int64_t n = (int64_t)atomic_fetch_add(&seen, 1) + 1;

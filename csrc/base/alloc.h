@@ -22,6 +22,9 @@ void cnn_fault_set(int64_t n, bool sticky);
 // Disarms, and returns how many requests were seen since cnn_fault_set.
 int64_t cnn_fault_clear(void);
 
+// Whether faults are being injected.
+bool cnn_fault_armed(void);
+
 // True when this request must fail. Called once per request by whoever hands out memory.
 bool cnn_fault_hit(void);
 

@@ -52,6 +52,8 @@ typedef enum cnn_box_kind {
   CNN_BOX_OPTIMIZER,
   CNN_BOX_RESULTS,
   CNN_BOX_ENGINE,
+  CNN_BOX_ARCHIVE,
+  CNN_BOX_LOADER,
   CNN_BOX_KINDS
 } cnn_box_kind;
 
@@ -155,6 +157,8 @@ void cnn_open_values(lua_State *L, cnn_lua *S);
 void cnn_open_scope(lua_State *L, cnn_lua *S);
 void cnn_open_autograd(lua_State *L, cnn_lua *S);
 void cnn_open_gc(lua_State *L, cnn_lua *S);
+void cnn_open_io(lua_State *L, cnn_lua *S);
+void cnn_open_data(lua_State *L, cnn_lua *S);
 void cnn_open_interrupt(lua_State *L, cnn_lua *S);
 void cnn_open_module(lua_State *L, cnn_lua *S);
 void cnn_open_optim(lua_State *L, cnn_lua *S);

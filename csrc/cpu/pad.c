@@ -53,7 +53,7 @@ static void find_row(const padding *p, int64_t r, int64_t *in, int64_t *out) {
 
 #define RUN(type)                                                                                  \
   do {                                                                                             \
-    const type *s = (const type *)from + in;                                                       \
+    const type *s = (const type *)from + (in < 0 ? 0 : in);                                        \
     type *t = (type *)to + out, value;                                                             \
     memcpy(&value, &p->value, sizeof value);                                                       \
     for (int64_t i = 0; i < first; i++) {                                                          \

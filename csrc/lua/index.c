@@ -7,17 +7,24 @@
 // copies into the view, or puts at the gathered places.
 #include "lua/state.h"
 
+#include <string.h>
+
 #include "ops/ops.h"
 
 #define MAX_KEYS CNN_MAX_DIMS
 
-// A key applied so far: the view, and an index tensor per dim of it (NULL: the whole dim).
+// Keys applied so far: those of the op subscript, which makes the view, and an index tensor per dim
+// of that view (NULL: none). `dim` and `out` are the next dims of x and of the view.
 typedef struct path {
   cnn_frame *f;
-  cnn_tensor *view;
-  int dim; // the next dim of `view` that a key applies to
-  bool gathers;
+  cnn_tensor *x;
+  int dim, out;
+  int n_steps;
+  int64_t steps[4 * (CNN_MAX_DIMS + MAX_KEYS)];
+  int n_tensors;    // index tensors among the keys
+  cnn_tensor *mask; // the only one, when it is a mask for the view's leading dims
   cnn_tensor *indices[CNN_MAX_DIMS];
+  int64_t names[CNN_MAX_DIMS]; // for messages: x's dims, by dims of the view
 } path;
 
 static int bad_key(lua_State *L, cnn_lua *S, int at) {
@@ -97,122 +104,138 @@ static int read_keys(lua_State *L, cnn_lua *S, int at, key *keys) {
   return n;
 }
 
-static void fail(path *p, cnn_status code, const char *format, long long a, int dim, long long n) {
-  if (p->f->status == CNN_OK) p->f->status = cnn_fail(p->f->ctx, code, format, a, dim, n, n);
+static void fail(path *p, cnn_status code, const char *format, int64_t a, int64_t size) {
+  if (p->f->status == CNN_OK)
+    p->f->status = cnn_fail(p->f->ctx, code, format, (long long)a, p->dim + 1, (long long)size,
+                            (long long)size);
 }
 
-static bool normal_position(path *p, int64_t v, int64_t *pos) {
-  int64_t size = p->view->shape[p->dim];
-  if (v == 0) {
-    fail(p, CNN_INDEX, "index %lld: Lua indices start at 1 (dim %d has positions 1..%lld)", 0,
-         p->dim + 1, (long long)size);
-    return false;
-  }
-  *pos = v > 0 ? v - 1 : v + size;
-  if (*pos >= 0 && *pos < size) return true;
-  fail(p, CNN_INDEX,
-       "index %lld is out of range for dim %d of size %lld (1..%lld, or negative from the end)",
-       (long long)v, p->dim + 1, (long long)size);
-  return false;
+static void step(path *p, int kind, int64_t a, int64_t b, int64_t c) {
+  int64_t *s = p->steps + 4 * p->n_steps++;
+  s[0] = kind, s[1] = a, s[2] = b, s[3] = c;
+  if (kind != CNN_KEY_NEW) p->dim++;
+  if (kind != CNN_KEY_POS) p->out++;
+}
+
+static void apply_position(path *p, int64_t v) {
+  int64_t size = p->x->shape[p->dim], pos = v > 0 ? v - 1 : v + size;
+  if (v == 0)
+    fail(p, CNN_INDEX, "index %lld: Lua indices start at 1 (dim %d has positions 1..%lld)", v,
+         size);
+  else if (pos < 0 || pos >= size)
+    fail(p, CNN_INDEX,
+         "index %lld is out of range for dim %d of size %lld (1..%lld, or negative from the end)",
+         v, size);
+  step(p, CNN_KEY_POS, pos, 0, 0);
 }
 
 static void apply_range(path *p, const key *k) {
-  int64_t size = p->view->shape[p->dim], first = 0, last = size - 1, step = k->n > 2 ? k->v[2] : 1;
+  int64_t size = p->x->shape[p->dim], first = 0, last = size - 1, by = k->n > 2 ? k->v[2] : 1;
   if (k->n >= 2) {
-    if (k->v[0] == 0 || (k->v[1] == 0 && k->v[0] != 1)) {
+    if (k->v[0] == 0 || (k->v[1] == 0 && k->v[0] != 1))
       fail(p, CNN_INDEX, "index %lld: Lua indices start at 1 (dim %d has positions 1..%lld)", 0,
-           p->dim + 1, (long long)size);
-      return;
-    }
+           size);
     first = k->v[0] > 0 ? k->v[0] - 1 : k->v[0] + size;
     last = k->v[1] >= 0 ? k->v[1] - 1 : k->v[1] + size;
-    if (first < 0 || first > size || last < -1 || last >= size) {
-      int64_t culprit = first < 0 || first > size ? k->v[0] : k->v[1];
+    if (first < 0 || first > size || last < -1 || last >= size)
       fail(p, CNN_INDEX, "index %lld is out of range for dim %d of size %lld (1..%lld)",
-           (long long)culprit, p->dim + 1, (long long)size);
-      return;
-    }
+           first < 0 || first > size ? k->v[0] : k->v[1], size);
   }
-  if (step < 1) {
+  if (by < 1)
     fail(
         p, CNN_INVALID,
         "a range's step must be at least 1, not %lld (dim %d, %lld positions); use flip to reverse",
-        (long long)step, p->dim + 1, (long long)size);
-    return;
-  }
-  int64_t length = last >= first ? (last - first) / step + 1 : 0;
-  if (first != 0 || step != 1 || length != size)
-    p->view = cnn_do(p->f, slice, CNN_A_T(p->view), CNN_A_I(p->dim), CNN_A_I(first),
-                     CNN_A_I(length), CNN_A_I(step));
-  p->dim++;
+        by, size);
+  if (p->f->status != CNN_OK) return;
+  int64_t length = last >= first ? (last - first) / by + 1 : 0;
+  bool whole_dim = first == 0 && by == 1 && length == size;
+  step(p, whole_dim ? CNN_KEY_WHOLE : CNN_KEY_RANGE, first, length, by);
 }
 
-static void apply_tensor(path *p, cnn_tensor *t) {
-  p->gathers = true;
-  if (t->dtype != CNN_BOOL) {
-    p->indices[p->dim++] = t;
-    return;
-  }
+static void add_index(path *p, cnn_tensor *t) {
+  p->indices[p->out] = t;
+  p->names[p->out] = p->dim;
+  step(p, CNN_KEY_WHOLE, 0, 0, 0);
+}
+
+static void apply_mask(path *p, cnn_tensor *mask, bool only) {
   cnn_shape_text a, b;
-  cnn_tensor *v = p->view;
-  if (p->dim + t->ndim > v->ndim ||
-      !cnn_shape_equal(t->ndim, t->shape, t->ndim, v->shape + p->dim)) {
+  const cnn_tensor *x = p->x;
+  if (!cnn_shape_equal(mask->ndim, mask->shape, mask->ndim, x->shape + p->dim)) {
     p->f->status =
         cnn_fail(p->f->ctx, CNN_SHAPE, "the mask's shape %s does not fit shape %s at dim %d",
-                 cnn_shape_format(&a, t->ndim, t->shape), cnn_shape_format(&b, v->ndim, v->shape),
-                 p->dim + 1);
+                 cnn_shape_format(&a, mask->ndim, mask->shape),
+                 cnn_shape_format(&b, x->ndim, x->shape), p->dim + 1);
+    return;
+  }
+  if (only && p->out == 0) {
+    p->mask = mask;
+    for (int d = 0; d < mask->ndim; d++) step(p, CNN_KEY_WHOLE, 0, 0, 0);
     return;
   }
   // A mask stands for the positions where it is true, one index tensor per dim.
-  cnn_tensor *places = cnn_do(p->f, nonzero, CNN_A_T(t));
-  for (int d = 0; d < t->ndim; d++)
-    p->indices[p->dim++] = cnn_do(p->f, select, CNN_A_T(places), CNN_A_I(1), CNN_A_I(d));
+  cnn_tensor *places = cnn_do(p->f, nonzero, CNN_A_T(mask));
+  for (int d = 0; d < mask->ndim; d++)
+    add_index(p, cnn_do(p->f, select, CNN_A_T(places), CNN_A_I(1), CNN_A_I(d)));
 }
 
-static void apply(path *p, const key *keys, int n) {
-  int used = 0;
-  for (int i = 0; i < n; i++)
-    used += keys[i].kind == KEY_NEWAXIS                                  ? 0
-            : keys[i].kind == KEY_TENSOR && keys[i].t->dtype == CNN_BOOL ? keys[i].t->ndim
-                                                                         : 1;
-  if (used > p->view->ndim) {
-    cnn_shape_text a;
-    p->f->status = cnn_fail(p->f->ctx, CNN_INDEX, "%d indices for a tensor with %d dim%s, %s", used,
-                            p->view->ndim, p->view->ndim == 1 ? "" : "s",
-                            cnn_shape_format(&a, p->view->ndim, p->view->shape));
+// How many dims of x a key is for.
+static int width(const key *k) {
+  if (k->kind == KEY_NEWAXIS) return 0;
+  return k->kind == KEY_TENSOR && k->t->dtype == CNN_BOOL ? k->t->ndim : 1;
+}
+
+// Applies the keys; the view that the positions, ranges and new axes make.
+static cnn_tensor *apply(path *p, cnn_frame *f, cnn_tensor *x, const key *keys, int n) {
+  int used = 0, fresh = 0;
+  memset(p, 0, sizeof *p);
+  p->f = f;
+  p->x = x;
+  for (int i = 0; i < n; i++) {
+    used += width(&keys[i]);
+    fresh += keys[i].kind == KEY_NEWAXIS;
+    p->n_tensors += keys[i].kind == KEY_TENSOR;
   }
-  for (int i = 0; i < n && p->f->status == CNN_OK; i++) {
-    int64_t pos;
-    switch (keys[i].kind) {
-    case KEY_POS:
-      if (normal_position(p, keys[i].v[0], &pos))
-        p->view = cnn_do(p->f, select, CNN_A_T(p->view), CNN_A_I(p->dim), CNN_A_I(pos));
+  cnn_shape_text a;
+  if (used > x->ndim)
+    f->status = cnn_fail(f->ctx, CNN_INDEX, "%d indices for a tensor with %d dim%s, %s", used,
+                         x->ndim, x->ndim == 1 ? "" : "s", cnn_shape_format(&a, x->ndim, x->shape));
+  else if (x->ndim + fresh > CNN_MAX_DIMS)
+    f->status = cnn_fail(f->ctx, CNN_SHAPE, "a tensor has at most %d dims", CNN_MAX_DIMS);
+  for (int i = 0; i < n && f->status == CNN_OK; i++) {
+    const key *k = &keys[i];
+    switch (k->kind) {
+    case KEY_POS: apply_position(p, k->v[0]); break;
+    case KEY_RANGE: apply_range(p, k); break;
+    case KEY_NEWAXIS: step(p, CNN_KEY_NEW, 0, 0, 0); break;
+    case KEY_TENSOR:
+      if (k->t->dtype == CNN_BOOL)
+        apply_mask(p, k->t, p->n_tensors == 1);
+      else
+        add_index(p, k->t);
       break;
-    case KEY_RANGE: apply_range(p, &keys[i]); break;
-    case KEY_NEWAXIS:
-      p->view = cnn_do(p->f, unsqueeze, CNN_A_T(p->view), CNN_A_I(p->dim));
-      p->dim++;
-      break;
-    case KEY_TENSOR: apply_tensor(p, keys[i].t); break;
     }
   }
-}
-
-static cnn_arg indices_arg(const path *p) {
-  return CNN_A_TS(p->dim, p->indices);
+  bool same = true; // no key but whole dims
+  for (int i = 0; i < p->n_steps; i++) same = same && p->steps[4 * i] == CNN_KEY_WHOLE;
+  if (same && p->n_tensors > 0) return x;
+  return cnn_do(f, subscript, CNN_A_T(x), CNN_A_INTS(4 * p->n_steps, p->steps));
 }
 
 static cnn_status get(cnn_lua *S, cnn_tensor *x, const key *keys, int n, cnn_box *box) {
   cnn_frame f;
-  path p = {.f = &f, .view = x};
+  path p;
   const char *outer = S->ctx.op;
   S->ctx.op = "index";
   cnn_frame_open(&f, &S->ctx);
-  apply(&p, keys, n);
-  if (p.gathers) p.view = cnn_do(&f, index, CNN_A_T(p.view), indices_arg(&p));
-  // x[{}] is a new handle on all of x.
-  if (p.view == x) p.view = cnn_do(&f, view, CNN_A_T(x), CNN_A_INTS(x->ndim, x->shape));
-  if (f.status == CNN_OK) box->object = cnn_ref(p.view);
+  cnn_tensor *y = apply(&p, &f, x, keys, n);
+  if (p.mask) {
+    double count = cnn_frame_read(&f, cnn_do(&f, nonzero_count, CNN_A_T(p.mask)));
+    y = cnn_do(&f, mask_select, CNN_A_T(y), CNN_A_T(p.mask), CNN_A_I((int64_t)count));
+  } else if (p.n_tensors > 0) {
+    y = cnn_do(&f, index, CNN_A_T(y), CNN_A_TS(p.out, p.indices), CNN_A_INTS(p.out, p.names));
+  }
+  if (f.status == CNN_OK) box->object = cnn_ref(y);
   S->ctx.op = outer;
   return cnn_frame_close(&f);
 }
@@ -227,26 +250,51 @@ int cnn_index_get(lua_State *L, cnn_lua *S, cnn_tensor *x, int at) {
   return status == CNN_OK ? 1 : cnn_raise(L, S, status);
 }
 
+// The value as a tensor of x's dtype.
+static cnn_arg value_for(cnn_frame *f, const cnn_tensor *x, cnn_arg value) {
+  if (value.kind != CNN_TENSOR)
+    return CNN_A_T(
+        cnn_do(f, full, CNN_A_INTS(0, NULL), value, CNN_A_I(x->dtype), CNN_A_DEVICE(x->device)));
+  if (value.t->dtype == x->dtype) return value;
+  return CNN_A_T(cnn_do(f, cast, value, CNN_A_I(x->dtype)));
+}
+
+// y[mask] = value, the mask being for y's leading dims.
+static void set_masked(cnn_frame *f, cnn_tensor *y, cnn_tensor *mask, cnn_arg value) {
+  cnn_tensor *places, *indices[CNN_MAX_DIMS];
+  int64_t shape[CNN_MAX_DIMS];
+  bool is_float = y && cnn_dtype_is_float((cnn_dtype)y->dtype);
+  if (!y) return;
+  if (value.kind == CNN_TENSOR ? value.t->ndim == 0 : true) {
+    for (int d = 0; d < y->ndim; d++) shape[d] = d < mask->ndim ? mask->shape[d] : 1;
+    if (mask->ndim < y->ndim) mask = cnn_do(f, reshape, CNN_A_T(mask), CNN_A_INTS(y->ndim, shape));
+    // A number goes as it is where its kind fits, else it is converted as fill_ does.
+    if (value.kind == CNN_TENSOR || !is_float) value = value_for(f, y, value);
+    cnn_do_(f, masked_fill, CNN_A_T(y), CNN_A_T(mask), value);
+    return;
+  }
+  places = cnn_do(f, nonzero, CNN_A_T(mask));
+  for (int d = 0; d < mask->ndim; d++)
+    indices[d] = cnn_do(f, select, CNN_A_T(places), CNN_A_I(1), CNN_A_I(d));
+  cnn_do(f, index_put_, CNN_A_T(y), CNN_A_TS(mask->ndim, indices), value_for(f, y, value));
+}
+
 static cnn_status set(cnn_lua *S, cnn_tensor *x, const key *keys, int n, cnn_arg value) {
   cnn_frame f;
-  path p = {.f = &f, .view = x};
+  path p;
   const char *outer = S->ctx.op;
   S->ctx.op = "index assignment";
   cnn_frame_open(&f, &S->ctx);
-  apply(&p, keys, n);
-  bool single = n == 1 && keys[0].kind == KEY_TENSOR && keys[0].t->dtype == CNN_BOOL;
-  if (single && value.kind != CNN_TENSOR && f.status == CNN_OK)
-    cnn_do_(&f, masked_fill, CNN_A_T(x), CNN_A_T(keys[0].t), value);
-  else if (p.gathers && value.kind == CNN_TENSOR)
-    cnn_do(&f, index_put_, CNN_A_T(p.view), indices_arg(&p), value);
-  else if (p.gathers)
-    cnn_do(&f, index_put_, CNN_A_T(p.view), indices_arg(&p),
-           CNN_A_T(cnn_do(&f, full, CNN_A_INTS(0, NULL), value, CNN_A_I(x->dtype),
-                          CNN_A_DEVICE(x->device))));
+  cnn_tensor *y = apply(&p, &f, x, keys, n);
+  if (p.mask)
+    set_masked(&f, y, p.mask, value);
+  else if (p.n_tensors > 0)
+    cnn_do(&f, index_put_, CNN_A_T(y), CNN_A_TS(p.out, p.indices), value_for(&f, x, value),
+           CNN_A_I(0), CNN_A_INTS(p.out, p.names));
   else if (value.kind == CNN_TENSOR)
-    cnn_do(&f, copy_, CNN_A_T(p.view), value);
+    cnn_do(&f, copy_, CNN_A_T(y), value);
   else
-    cnn_do(&f, fill_, CNN_A_T(p.view), value);
+    cnn_do(&f, fill_, CNN_A_T(y), value);
   S->ctx.op = outer;
   return cnn_frame_close(&f);
 }

@@ -50,7 +50,12 @@ static void backward_cat(cnn_grad *g) {
   cnn_check_dim(g->f->ctx, "dim", g->args[1].i, out->ndim, &d);
   for (int i = 0; i < cnn_n_in(g); i++) {
     const cnn_form *form = cnn_in_form(g, i);
-    if (is_nothing(form->ndim, form->shape)) continue;
+    if (is_nothing(form->ndim, form->shape)) {
+      cnn_give(g, i,
+               cnn_do(g->f, zeros, CNN_A_INTS(1, form->shape), CNN_A_I(form->dtype),
+                      CNN_A_DEVICE(form->device)));
+      continue;
+    }
     if (cnn_needs(g, i))
       cnn_give(g, i,
                cnn_do(g->f, slice, CNN_A_T(g->dy[0]), CNN_A_I(d), CNN_A_I(start),

@@ -17,6 +17,15 @@ enum {
 #include "ops/ops.def"
 #undef CNN_OP
 
+// The keys of the op subscript, one per dim of x but for the new ones, each of four integers: its
+// kind and up to three numbers (0-based). Dims without a key stay whole.
+enum {
+  CNN_KEY_WHOLE,
+  CNN_KEY_POS,   // position
+  CNN_KEY_RANGE, // first position, length, step
+  CNN_KEY_NEW    // a new dim of size 1 before the next one
+};
+
 // Checks the descriptors and installs them in the engine's registry. NULL, or what is wrong.
 const char *cnn_ops_install(void);
 

@@ -130,6 +130,48 @@ const cnn_op cnn_op_diag = {
 };
 
 // ---------------------------------------------------------------------------------------------
+// x[{...}] with positions, ranges and new axes
+
+static cnn_status subscript_geometry(cnn_context *ctx, const cnn_arg *args, cnn_geometry *v) {
+  const int64_t *key = args[1].ints;
+  for (int i = 0, d = 0; i + 3 < args[1].n; i += 4) {
+    switch (key[i]) {
+    case CNN_KEY_POS:
+      v->offset += key[i + 1] * v->strides[d];
+      cnn_geometry_remove(v, d);
+      break;
+    case CNN_KEY_RANGE:
+      v->offset += key[i + 1] * v->strides[d];
+      v->shape[d] = key[i + 2];
+      if (key[i + 2] > 1) v->strides[d] *= key[i + 3];
+      d++;
+      break;
+    case CNN_KEY_NEW:
+      if (!cnn_geometry_insert(v, d, 1, d < v->ndim ? v->strides[d] * v->shape[d] : 1))
+        return cnn_fail(ctx, CNN_SHAPE, "a tensor has at most %d dims", CNN_MAX_DIMS);
+      d++;
+      break;
+    default: d++;
+    }
+  }
+  return CNN_OK;
+}
+static cnn_status infer_subscript(cnn_infer *I) {
+  return cnn_geometry_infer(I, subscript_geometry);
+}
+static void backward_subscript(cnn_grad *g) {
+  cnn_geometry_backward(g, subscript_geometry);
+}
+const cnn_op cnn_op_subscript = {
+    .name = "index",
+    .args = "x:tensor keys:ints",
+    .doc = "The view that a list of keys (ops.h) selects, all checked already.",
+    .flags = CNN_OP_VIEW | CNN_OP_INTERNAL,
+    .infer = infer_subscript,
+    .backward = backward_subscript,
+};
+
+// ---------------------------------------------------------------------------------------------
 // Several views
 
 // Makes the results, all views of x made by one op, one node of the tape. They were made with

@@ -23,8 +23,8 @@ enum { X, OUT, DY, VIEWS }; // OUT: y, or dx
 
 // Tensors of one shape by channels.
 typedef struct channels {
-  cnn_nest nest; // all dims but the channels', ordered by x's memory
-  int64_t c, m;  // channels, and the elements of each
+  cnn_nest nest;       // all dims but the channels', ordered by x's memory
+  int64_t c, m;        // channels, and the elements of each
   int64_t step[VIEWS]; // from channel to channel
   cnn_dtype stored[VIEWS], computed;
   bool present[VIEWS];
@@ -223,10 +223,10 @@ static const way forward_f32 = {plane_moments_f32, plane_affine_f32, row_moments
                                 row_affine_f32, set_statistics_f32};
 static const way forward_f64 = {plane_moments_f64, plane_affine_f64, row_moments_f64,
                                 row_affine_f64, set_statistics_f64};
-static const way backward_f32 = {plane_dots_f32, plane_gradient_f32, row_dots_f32,
-                                 row_gradient_f32, set_gradients_f32};
-static const way backward_f64 = {plane_dots_f64, plane_gradient_f64, row_dots_f64,
-                                 row_gradient_f64, set_gradients_f64};
+static const way backward_f32 = {plane_dots_f32, plane_gradient_f32, row_dots_f32, row_gradient_f32,
+                                 set_gradients_f32};
+static const way backward_f64 = {plane_dots_f64, plane_gradient_f64, row_dots_f64, row_gradient_f64,
+                                 set_gradients_f64};
 
 static void part_bounds(const job *j, int64_t k, int64_t *begin, int64_t *end) {
   *begin = k * j->part;
@@ -316,8 +316,7 @@ static void run_job(job *j) {
     cnn_parallel_for(c, GRAIN / (m + 1) + 1, plane_channels, j);
     return;
   }
-  if (j->reduces)
-    cnn_parallel_for(tasks, 1, j->g.rows ? row_reduce_chunks : plane_reduce_parts, j);
+  if (j->reduces) cnn_parallel_for(tasks, 1, j->g.rows ? row_reduce_chunks : plane_reduce_parts, j);
   for (int64_t i = 0; i < c; i++) finish_channel(j, i);
   if (j->applies) cnn_parallel_for(tasks, 1, j->g.rows ? row_apply_chunks : plane_apply_parts, j);
 }
@@ -434,9 +433,8 @@ const cnn_kernel cpu_batch_norm_eval = {plan_forward, run_forward, NULL};
 static void start_backward(cnn_call *call, job *j) {
   int64_t needs = call->args[7].i;
   j->applies = needs & 1;
-  const cnn_view *views[VIEWS] = {[X] = &call->in[1],
-                                  [OUT] = j->applies ? &call->out[0] : NULL,
-                                  [DY] = &call->in[0]};
+  const cnn_view *views[VIEWS] = {
+      [X] = &call->in[1], [OUT] = j->applies ? &call->out[0] : NULL, [DY] = &call->in[0]};
   set_channels(&j->g, views);
   cut(call, j);
   j->way = j->g.computed == CNN_F64 ? &backward_f64 : &backward_f32;

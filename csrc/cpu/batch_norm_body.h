@@ -50,8 +50,7 @@ CNN_CLONES static void N(column_moments)(int64_t rows, int64_t c, const T *x, in
       SIMD for (int64_t j = 0; j < w; j++) sum[j] += p[j];
     SIMD for (int64_t j = 0; j < w; j++) mid[j] = sum[j] / (T)rows;
     p = x + at;
-    for (int64_t r = 0; r < rows; r++, p += pitch)
-      SIMD for (int64_t j = 0; j < w; j++) {
+    for (int64_t r = 0; r < rows; r++, p += pitch) SIMD for (int64_t j = 0; j < w; j++) {
         const T d = p[j] - mid[j];
         dev[j] += d;
         sq[j] += d * d;
@@ -97,8 +96,8 @@ CNN_CLONES static void N(column_gradient)(int64_t rows, int64_t c, const T *dy, 
                                           const T *x, int64_t pitch, const T *mean, const T *scale,
                                           const T *a, const T *b, T *dx, int64_t dx_pitch) {
   for (int64_t r = 0; r < rows; r++, x += pitch, dy += dy_pitch, dx += dx_pitch)
-    SIMD for (int64_t j = 0; j < c; j++)
-      dx[j] = (dy[j] - a[j] - (x[j] - mean[j]) * b[j]) * scale[j];
+    SIMD for (int64_t j = 0; j < c; j++) dx[j] =
+        (dy[j] - a[j] - (x[j] - mean[j]) * b[j]) * scale[j];
 }
 
 // --- Steps of a job -----------------------------------------------------------------------------
@@ -187,8 +186,8 @@ static void N(row_gradient)(const job *j, int64_t begin, int64_t end, char *buff
     const T *x = read_rows(&j->g, X, r, n, buffers, &pitch);
     const T *dy = read_rows(&j->g, DY, r, n, buffers, &dy_pitch);
     T *dx = place_rows(&j->g, r, buffers, &dx_pitch);
-    N(column_gradient)(n, j->g.c, dy, dy_pitch, x, pitch, j->mean, j->scale, j->a, j->b, dx,
-                       dx_pitch);
+    N(column_gradient)
+    (n, j->g.c, dy, dy_pitch, x, pitch, j->mean, j->scale, j->a, j->b, dx, dx_pitch);
     write_rows(&j->g, r, n, dx);
   }
 }

@@ -26,9 +26,9 @@ typedef struct pieces {
 typedef void (*loss_fn)(int64_t n, const pieces *in, void *out);
 
 typedef struct loss_row {
-  bool third;       // there is a third tensor
-  bool unit;        // input and target are probabilities
-  loss_fn value[2]; // by computed type, float and double: the losses of n elements
+  bool third;          // there is a third tensor
+  bool unit;           // input and target are probabilities
+  loss_fn value[2];    // by computed type, float and double: the losses of n elements
   loss_fn slope[2][2]; // by side and type: their derivatives for input and target
 } loss_row;
 
@@ -166,8 +166,8 @@ static void write_out(const loss_job *j, int64_t at, int64_t n, const void *from
 static void check_unit(const loss_job *j, int slot, int64_t n, const void *x, partial *result) {
   if (j->computed == CNN_F64 ? in_unit_f64(n, x) : in_unit_f32(n, x)) return;
   for (int64_t i = 0; i < n && !result->wrong; i++) {
-    double v = cnn_element_get(j->computed,
-                               (const char *)x + (size_t)i * cnn_dtype_size(j->computed));
+    double v =
+        cnn_element_get(j->computed, (const char *)x + (size_t)i * cnn_dtype_size(j->computed));
     if (!(v >= 0 && v <= 1)) result->wrong = slot, result->value = v;
   }
 }
@@ -285,11 +285,11 @@ static cnn_status run_loss_backward(cnn_call *call) {
 }
 
 #define LOSS(title, flags, third_tensor, domain, params, forward, dx, dy, text)                    \
-  static const loss_row row_##title = {                                                            \
-      .third = HAS_##third_tensor,                                                                 \
-      .unit = IS_##domain,                                                                         \
-      .value = {title##_f32, title##_f64},                                                         \
-      .slope = {{title##_dx_f32, title##_dx_f64}, {title##_dy_f32, title##_dy_f64}}};              \
+  static const loss_row row_##title = {.third = HAS_##third_tensor,                                \
+                                       .unit = IS_##domain,                                        \
+                                       .value = {title##_f32, title##_f64},                        \
+                                       .slope = {{title##_dx_f32, title##_dx_f64},                 \
+                                                 {title##_dy_f32, title##_dy_f64}}};               \
   const cnn_kernel cpu_##title = {NULL, run_loss, &row_##title};                                   \
   const cnn_kernel cpu_##title##_backward = {NULL, run_loss_backward, &row_##title};
 #include "ops/loss.def"

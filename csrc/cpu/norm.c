@@ -9,7 +9,7 @@
 #include "cpu/moments.h"
 #include "cpu/rows.h"
 
-#define FEW   64   // rows whose dw and db are summed before they join the chunk's
+#define FEW   64 // rows whose dw and db are summed before they join the chunk's
 #define GRAIN 32768
 
 enum { NEEDS_X = 1, NEEDS_W = 2, NEEDS_B = 4 };
@@ -153,7 +153,8 @@ static void add_chunks(void *arg, int64_t begin, int64_t end) {
 }
 
 static void fill_ones(cnn_dtype dtype, int64_t n, void *to) {
-  for (int64_t i = 0; i < n; i++) cnn_element_set(dtype, (char *)to + (size_t)i * cnn_dtype_size(dtype), 1);
+  for (int64_t i = 0; i < n; i++)
+    cnn_element_set(dtype, (char *)to + (size_t)i * cnn_dtype_size(dtype), 1);
 }
 
 static cnn_status run_layer_norm_backward(cnn_call *call) {
@@ -168,8 +169,7 @@ static cnn_status run_layer_norm_backward(cnn_call *call) {
   j.dw = j.needs & NEEDS_W ? call->out[1].data : NULL;
   j.db = j.needs & NEEDS_B ? call->out[2].data : NULL;
   cnn_parallel_for(j.chunks.n, 1, layer_norm_backward_chunks, &j);
-  if (j.dw || j.db)
-    cnn_parallel_for(j.x.width, GRAIN / (j.chunks.n + 1) + 1, add_chunks, &j);
+  if (j.dw || j.db) cnn_parallel_for(j.x.width, GRAIN / (j.chunks.n + 1) + 1, add_chunks, &j);
   return CNN_OK;
 }
 

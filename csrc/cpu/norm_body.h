@@ -2,8 +2,8 @@
 // The loops of cpu/norm.c for one type: included there, with T and N(name) defined.
 
 // y = (x - mean) * scale * w + b, element by element.
-CNN_CLONES static void N(affine_row)(int64_t n, const T *x, T mean, T scale, const T *w,
-                                     const T *b, T *y) {
+CNN_CLONES static void N(affine_row)(int64_t n, const T *x, T mean, T scale, const T *w, const T *b,
+                                     T *y) {
   if (w && b)
     SIMD for (int64_t i = 0; i < n; i++) y[i] = (x[i] - mean) * scale * w[i] + b[i];
   else if (w)
@@ -63,8 +63,7 @@ CNN_CLONES static void N(row_sums)(int64_t n, const T *dy, const T *x, T mean, T
 // dx = scale * (dy * w - a - (x - mean) * b).
 CNN_CLONES static void N(row_gradient)(int64_t n, const T *dy, const T *x, T mean, T scale,
                                        const T *w, T a, T b, T *dx) {
-  SIMD for (int64_t i = 0; i < n; i++)
-    dx[i] = scale * (dy[i] * w[i] - a - (x[i] - mean) * b);
+  SIMD for (int64_t i = 0; i < n; i++) dx[i] = scale * (dy[i] * w[i] - a - (x[i] - mean) * b);
 }
 
 CNN_CLONES static void N(add_to)(int64_t n, const T *x, T *y) {
@@ -106,8 +105,9 @@ static void N(layer_norm_backward)(const layer_job *j, int64_t begin, int64_t en
     }
     if (j->needs & NEEDS_X) {
       T *dx = cnn_rows_place(&j->out, i, x_row);
-      N(row_gradient)(n, dy, x, means[i], rstds[i], w, (T)(sums[0] / (double)n),
-                      (T)(sums[1] / (double)n * (double)rstds[i]), dx);
+      N(row_gradient)
+      (n, dy, x, means[i], rstds[i], w, (T)(sums[0] / (double)n),
+       (T)(sums[1] / (double)n * (double)rstds[i]), dx);
       cnn_rows_put(&j->out, i, dx);
     }
     if (sums_wanted && ((i - begin) % FEW == FEW - 1 || i == end - 1)) {
@@ -125,7 +125,7 @@ static void N(add_chunks)(const layer_job *j, int64_t begin, int64_t end) {
     if (!to[k]) continue;
     memset(to[k] + begin, 0, (size_t)(end - begin) * sizeof(T));
     for (int64_t c = 0; c < j->chunks.n; c++)
-      N(add_to)(end - begin, (const T *)(j->chunk + (size_t)c * j->each) + k * n + begin,
-                to[k] + begin);
+      N(add_to)
+      (end - begin, (const T *)(j->chunk + (size_t)c * j->each) + k * n + begin, to[k] + begin);
   }
 }

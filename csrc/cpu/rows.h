@@ -13,7 +13,7 @@ typedef struct cnn_rows {
   int64_t count, width; // rows, elements of a row
   char *data;
   cnn_dtype stored, computed;
-  bool direct; // every row is a dense run of the computed type
+  bool direct;   // every row is a dense run of the computed type
   int64_t pitch; // elements from row to row, where that is one number; else -1
   cnn_nest lead, row;
 } cnn_rows;

@@ -24,8 +24,10 @@ static cnn_status check_vector(cnn_infer *I, int input, const char *name) {
 static cnn_status check_running(cnn_infer *I, int input, const char *name) {
   CNN_TRY(check_vector(I, input, name));
   if (!I->in[input] || !I->ctx->grad_enabled || !cnn_requires_grad(I->in[input])) return CNN_OK;
-  return cnn_fail(I->ctx, CNN_STATE, "%s requires a gradient, which statistics don't have: "
-                  "detach() it", name);
+  return cnn_fail(I->ctx, CNN_STATE,
+                  "%s requires a gradient, which statistics don't have: "
+                  "detach() it",
+                  name);
 }
 
 static cnn_dtype computed(cnn_dtype stored) {
@@ -39,8 +41,7 @@ static cnn_status infer_batch_norm(cnn_infer *I) {
     return cnn_fail(I->ctx, CNN_DTYPE, "x is %s, not a float: use x:float()",
                     cnn_dtype_name(I->dtype));
   if (x->ndim < 2)
-    return cnn_fail(I->ctx, CNN_SHAPE,
-                    "x has shape %s, expected (N, C), (N, C, L) or (N, C, H, W)",
+    return cnn_fail(I->ctx, CNN_SHAPE, "x has shape %s, expected (N, C), (N, C, L) or (N, C, H, W)",
                     cnn_shape_format(&a, x->ndim, x->shape));
   CNN_TRY(check_vector(I, 1, "weight"));
   CNN_TRY(check_vector(I, 2, "bias"));
@@ -83,9 +84,8 @@ static void backward_batch_norm(cnn_grad *g, bool training, int eps) {
     if (cnn_needs(g, i)) needs |= 1 << i;
   cnn_frame_results(g->f, OP_batch_norm_backward,
                     CNN_ARGS(CNN_A_T(cnn_dy(g, 0)), CNN_A_T(cnn_in(g, 0)), CNN_A_T(cnn_out(g, 1)),
-                             CNN_A_T(cnn_out(g, 2)),
-                             CNN_A_T(needs & NEEDS_X ? cnn_in(g, 1) : NULL), CNN_A_I(training),
-                             g->args[eps], CNN_A_I(needs)),
+                             CNN_A_T(cnn_out(g, 2)), CNN_A_T(needs & NEEDS_X ? cnn_in(g, 1) : NULL),
+                             CNN_A_I(training), g->args[eps], CNN_A_I(needs)),
                     d, 3);
   for (int i = 0; i < 3; i++) cnn_give(g, i, d[i]);
 }
@@ -124,8 +124,8 @@ const cnn_op cnn_op_batch_norm_eval = {
 static cnn_status infer_backward(cnn_infer *I) {
   const cnn_tensor *x = I->in[1];
   int64_t needs = I->args[7].i, none = 0;
-  cnn_meta *dx = cnn_infer_out(I, I->dtype, needs & NEEDS_X ? x->ndim : 1,
-                               needs & NEEDS_X ? x->shape : &none);
+  cnn_meta *dx =
+      cnn_infer_out(I, I->dtype, needs & NEEDS_X ? x->ndim : 1, needs & NEEDS_X ? x->shape : &none);
   if (needs & NEEDS_X) cnn_strides_like(x->ndim, x->shape, x->strides, dx->strides);
   for (int i = 1; i < 3; i++)
     cnn_infer_out(I, computed(I->dtype), 1, needs >> i & 1 ? &x->shape[1] : &none);
@@ -168,8 +168,8 @@ static void batch_norm_backward(cnn_frame *f, const cnn_arg *args, cnn_results *
   }
   cnn_tensor *xh = cnn_do(f, mul, CNN_A_T(xc), CNN_A_T(rstd));
   cnn_tensor *dyxh = cnn_do(f, mul, CNN_A_T(dy), CNN_A_T(xh));
-  cnn_tensor *empty = cnn_do(f, full, CNN_A_INTS(1, &none), CNN_A_I(0), CNN_A_I(x->dtype),
-                             CNN_A_DEVICE(x->device));
+  cnn_tensor *empty =
+      cnn_do(f, full, CNN_A_INTS(1, &none), CNN_A_I(0), CNN_A_I(x->dtype), CNN_A_DEVICE(x->device));
   cnn_tensor *d[3] = {empty, empty, empty}, *whole[3] = {NULL, dyxh, dy};
   if (needs & NEEDS_X) {
     cnn_tensor *dx = dy, *scale = rstd;

@@ -92,7 +92,7 @@ enum { THIRD_NONE, THIRD_POS_WEIGHT };
 #define P(i) args[4 + THIRD + (i)]
 #define G    g
 
-#define LOSS(title, more_flags, third, domain, params, forward, dx, dy, text)                              \
+#define LOSS(title, more_flags, third, domain, params, forward, dx, dy, text)                      \
   static cnn_status infer_##title(cnn_infer *I) {                                                  \
     return infer(I, THIRD_##third);                                                                \
   }                                                                                                \
@@ -117,7 +117,7 @@ enum { THIRD_NONE, THIRD_POS_WEIGHT };
   const cnn_op cnn_op_##title##_backward = {                                                       \
       .name = #title "_backward",                                                                  \
       .args = "dy:tensor input:tensor target:tensor" SPEC_##third                                  \
-              " reduction:none|mean|sum" params " side:int",                                       \
+      " reduction:none|mean|sum" params " side:int",                                               \
       .doc = "Gradient of " #title " for the input (side 0) or the target (side 1).",              \
       .flags = CNN_OP_INTERNAL,                                                                    \
       .promote = CNN_PROMOTE_COMMON,                                                               \
@@ -154,8 +154,7 @@ static void weigh(cnn_frame *f, const cnn_arg *args, cnn_tensor *loss, cnn_resul
 }
 
 static void binary_cross_entropy(cnn_frame *f, const cnn_arg *args, cnn_results *r) {
-  weigh(f, args,
-        cnn_do(f, bce_native, args[0], args[1], loss_reduction(&args[2], args[3])), r);
+  weigh(f, args, cnn_do(f, bce_native, args[0], args[1], loss_reduction(&args[2], args[3])), r);
 }
 
 const cnn_op cnn_op_binary_cross_entropy = {
@@ -171,8 +170,7 @@ const cnn_op cnn_op_binary_cross_entropy = {
 
 static void bce_logits(cnn_frame *f, const cnn_arg *args, cnn_results *r) {
   weigh(f, args,
-        cnn_do(f, bce_logits_native, args[0], args[1], args[4],
-               loss_reduction(&args[2], args[3])),
+        cnn_do(f, bce_logits_native, args[0], args[1], args[4], loss_reduction(&args[2], args[3])),
         r);
 }
 

@@ -37,7 +37,8 @@ static cnn_status infer_layer_norm(cnn_infer *I) {
   cnn_shape_text a, b;
   CNN_TRY(check_float(I));
   if (last->n == 0)
-    return cnn_fail(I->ctx, CNN_SHAPE, "normalized_shape is empty: give the sizes of the last dims");
+    return cnn_fail(I->ctx, CNN_SHAPE,
+                    "normalized_shape is empty: give the sizes of the last dims");
   if (lead < 0 || !cnn_shape_equal(last->n, x->shape + lead, last->n, last->ints))
     return cnn_fail(I->ctx, CNN_SHAPE,
                     "x has shape %s, whose last dims are not normalized_shape %s",
@@ -61,9 +62,8 @@ static void backward_layer_norm(cnn_grad *g) {
     if (cnn_needs(g, i)) needs |= 1 << i;
   cnn_frame_results(g->f, OP_layer_norm_backward,
                     CNN_ARGS(CNN_A_T(cnn_dy(g, 0)), CNN_A_T(cnn_in(g, 0)), CNN_A_T(cnn_out(g, 1)),
-                             CNN_A_T(cnn_out(g, 2)),
-                             CNN_A_T(needs & NEEDS_X ? cnn_in(g, 1) : NULL), g->args[3],
-                             g->args[4], CNN_A_I(needs)),
+                             CNN_A_T(cnn_out(g, 2)), CNN_A_T(needs & NEEDS_X ? cnn_in(g, 1) : NULL),
+                             g->args[3], g->args[4], CNN_A_I(needs)),
                     d, 3);
   for (int i = 0; i < 3; i++) cnn_give(g, i, d[i]);
 }
@@ -98,9 +98,9 @@ static cnn_tensor *mean_over(cnn_frame *f, cnn_tensor *x, int n, const int64_t *
   return cnn_do(f, div, CNN_A_T(s), CNN_A_N(count));
 }
 
-// With xh = (x - mean) rstd and g = dy weight: dx = rstd (g - mean(g) - xh mean(g xh)), dw = the sum
-// of dy xh and db that of dy over all rows. mean and rstd are made anew from x, so that gradients
-// reach x through them.
+// With xh = (x - mean) rstd and g = dy weight: dx = rstd (g - mean(g) - xh mean(g xh)), dw = the
+// sum of dy xh and db that of dy over all rows. mean and rstd are made anew from x, so that
+// gradients reach x through them.
 static void layer_norm_backward(cnn_frame *f, const cnn_arg *args, cnn_results *r) {
   cnn_tensor *dy = args[0].t, *x = args[1].t;
   const cnn_arg *last = &args[5];
@@ -110,8 +110,8 @@ static void layer_norm_backward(cnn_frame *f, const cnn_arg *args, cnn_results *
     dims[i] = x->ndim - last->n + i;
     count *= (double)last->ints[i];
   }
-  cnn_tensor *empty = cnn_do(f, full, CNN_A_INTS(1, &none), CNN_A_I(0), CNN_A_I(x->dtype),
-                             CNN_A_DEVICE(x->device));
+  cnn_tensor *empty =
+      cnn_do(f, full, CNN_A_INTS(1, &none), CNN_A_I(0), CNN_A_I(x->dtype), CNN_A_DEVICE(x->device));
   cnn_tensor *xc = cnn_do(f, sub, CNN_A_T(x), CNN_A_T(mean_over(f, x, last->n, dims, count)));
   cnn_tensor *var = mean_over(f, cnn_do(f, square, CNN_A_T(xc)), last->n, dims, count);
   cnn_tensor *rstd = cnn_do(f, rsqrt, CNN_A_T(cnn_do(f, add, CNN_A_T(var), args[6])));
@@ -121,8 +121,7 @@ static void layer_norm_backward(cnn_frame *f, const cnn_arg *args, cnn_results *
     cnn_tensor *g = cnn_has(args, 4) ? cnn_do(f, mul, CNN_A_T(dy), args[4]) : dy;
     cnn_tensor *a = mean_over(f, g, last->n, dims, count);
     cnn_tensor *gxh = cnn_do(f, mul, CNN_A_T(g), CNN_A_T(xh));
-    cnn_tensor *b =
-        cnn_do(f, mul, CNN_A_T(xh), CNN_A_T(mean_over(f, gxh, last->n, dims, count)));
+    cnn_tensor *b = cnn_do(f, mul, CNN_A_T(xh), CNN_A_T(mean_over(f, gxh, last->n, dims, count)));
     dx = cnn_do(f, sub, CNN_A_T(g), CNN_A_T(a));
     dx = cnn_do(f, mul, CNN_A_T(rstd), CNN_A_T(cnn_do(f, sub, CNN_A_T(dx), CNN_A_T(b))));
   }

@@ -235,7 +235,8 @@ INST_LUADIR ?= $(PREFIX)/share/lua/$(ABI)
 INST_LIBDIR ?= $(PREFIX)/lib/lua/$(ABI)
 LUA_FILES := $(patsubst lua/%,%,$(shell find lua -name '*.lua'))
 
-install: modules
+install:
+	@$(MAKE) $(SUB) modules
 	$(INSTALL) -d $(DESTDIR)$(INST_BINDIR) $(DESTDIR)$(INST_LIBDIR)/cnn \
 	  $(sort $(dir $(LUA_FILES:%=$(DESTDIR)$(INST_LUADIR)/%)))
 	$(foreach f,$(LUA_FILES),$(INSTALL) -m 644 lua/$f $(DESTDIR)$(INST_LUADIR)/$f &&) :

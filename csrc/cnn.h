@@ -3,15 +3,18 @@
 // whole program.
 //
 // A host calls cnn_init() once, makes a context per thread, runs ops by cnn_dispatch or in frames
-// (engine/op.h), and backward by cnn_backward. Every function that can fail returns a cnn_status and
-// leaves its reason in context->message.
+// (engine/op.h), modules by cnn_module_call, backward by cnn_backward, and steps by
+// cnn_optimizer_step. Every function that can fail returns a cnn_status and leaves its reason in
+// context->message. What a function creates is given back with cnn_unref.
 #ifndef CNN_CNN_H
 #define CNN_CNN_H
 
 #include "base/context.h"
 #include "engine/backward.h"
 #include "engine/dispatch.h"
+#include "nn/module.h"
 #include "ops/ops.h"
+#include "optim/optimizer.h"
 #include "tensor/tensor.h"
 
 #define CNN_VERSION "0.1.0"

@@ -83,22 +83,26 @@ end
 -- Each group gives a list of {name, command}.
 local list = {}
 
+local function program(source)
+  return options.out .. "/bin/" .. source:gsub("%.c$", "")
+end
+
 function list.c()
   local jobs = {}
   for _, source in ipairs(lines_of("ls spec/c/*_test.c")) do
     local name = source:match("([^/]*)%.c$")
     -- A plugin's test takes the plugin; without one there is nothing to test.
     local plugin = ("%s/cnn_%s.so"):format(options.out, name:match("^(.*)_test$"))
-    local is_plugin = io.open("csrc/" .. name:match("^(.*)_test$") .. "/plugin.c")
-    if is_plugin then is_plugin:close() end
-    if not is_plugin or read(plugin) ~= "" then
-      jobs[#jobs + 1] = {
-        name, ENVIRONMENT .. options.out .. "/bin/" .. source:gsub("%.c$", "")
-          .. (is_plugin and " " .. plugin or "")
-      }
+    local is_plugin = read("csrc/" .. name:match("^(.*)_test$") .. "/plugin.c") ~= ""
+    if not is_plugin then
+      jobs[#jobs + 1] = { name, ENVIRONMENT .. program(source) }
+    elseif read(plugin) ~= "" then
+      jobs[#jobs + 1] = { name, ENVIRONMENT .. program(source) .. " " .. plugin }
     end
   end
-  jobs[#jobs + 1] = { "embed", ENVIRONMENT .. options.out .. "/bin/examples/embed/main", whole = true }
+  for _, source in ipairs(lines_of("ls examples/embed/*.c 2>/dev/null")) do
+    jobs[#jobs + 1] = { "embed", ENVIRONMENT .. program(source), whole = true }
+  end
   return { { "C", jobs } }
 end
 

@@ -206,7 +206,7 @@ describe("hooks", function()
     hook:remove()
     inner:remove()
     x.grad = nil
-    (x * 3):sum():backward()
+    cnn.sum(x * 3):backward()
     helper.elements(x.grad, { 3, 3 })
     assert.equal(2, #seen)
   end)

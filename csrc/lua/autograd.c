@@ -282,6 +282,8 @@ static int l_grad(lua_State *L) {
   cnn_tensor **grads = NULL;
   if (!lua_isnil(L, 3))
     grads = read_tensors(L, S, 3, "grad", "grad_outputs", true, n_out, &n_grads);
+  // Holes stand for 1, so that a list may be shorter than the outputs.
+  if (lua_istable(L, 3) && (int)cnn_rawlen(L, 3) > n_out) n_grads = (int)cnn_rawlen(L, 3);
   if (grads && n_grads != n_out)
     return cnn_error(L, S, "grad: %d grad_outputs for %d outputs", n_grads, n_out);
   if (n_in == 0) return cnn_error(L, S, "grad: no inputs are given");

@@ -119,6 +119,8 @@ local function set_layers(nodes)
   return deepest
 end
 
+local GAP, LAYER_GAP, MARGIN, LONG = 18, 34, 16, 20
+
 -- Layers as lists of places; edges as chains of places, one per layer they touch.
 local function make_places(nodes, deepest)
   local layers, chains = {}, {}
@@ -138,7 +140,8 @@ local function make_places(nodes, deepest)
   for _, node in ipairs(nodes) do
     for _, to in ipairs(node.to) do
       local chain = { of[node] }
-      for layer = node.layer + 1, to.layer do
+      -- Long edges cross what is on their way: there are too many such places in a long graph.
+      for layer = to.layer - node.layer > LONG and to.layer or node.layer + 1, to.layer do
         local next_place = layer == to.layer and of[to] or place(layer, nil, 8)
         local last = chain[#chain]
         last.up[#last.up + 1] = next_place
@@ -151,7 +154,6 @@ local function make_places(nodes, deepest)
   return layers, chains
 end
 
-local GAP, LAYER_GAP, MARGIN = 18, 34, 16
 
 local function number_layer(layer)
   for i, place in ipairs(layer) do place.position = i end

@@ -11,11 +11,14 @@ for _, name in ipairs(getmetatable(cnn).names()) do local _ = cnn[name] end
 local helper = {}
 
 local function live_bytes()
-  -- Finalizers of the first round may let go of more.
-  for _ = 1, 3 do collectgarbage() end
-  cnn.tensor(0):free() -- a call that allocates releases the functions that the graph held
-  for _ = 1, 2 do collectgarbage() end
-  return cnn.memory_allocated("cpu")
+  local bytes
+  repeat -- finalizers and functions of a graph may let go of more
+    bytes = cnn.memory_allocated("cpu")
+    for _ = 1, 2 do collectgarbage() end
+    cnn.tensor(0):free() -- a call that allocates releases the functions that the graph held
+    for _ = 1, 2 do collectgarbage() end
+  until cnn.memory_allocated("cpu") == bytes
+  return bytes
 end
 
 local before

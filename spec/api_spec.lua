@@ -82,7 +82,8 @@ describe("conversions", function()
     local like = cnn.tensor({ 0 }, "float16")
     for _, y in ipairs {
       a:to("float16"), a:to { dtype = "float16" }, a:to("cpu", "float16"), a:to("float16", "cpu"), a:to(like),
-      a:to("float16", { non_blocking = true }), a:to(like, true), a:half(), a:type_as(like), a:to("float16", false, true),
+      a:to("float16", { non_blocking = true }), a:to(like, true), a:to("float16", false, true), a:half(),
+      a:type_as(like),
       a:to { device = "cpu", dtype = "float16", copy = true },
     } do
       assert.equal("float16", y.dtype)
@@ -92,7 +93,10 @@ describe("conversions", function()
       float = "float32", double = "float64", half = "float16", bfloat16 = "bfloat16", long = "int64", int = "int32",
       short = "int16", char = "int8", byte = "uint8", bool = "bool",
     }
-    for method, dtype in pairs(names) do assert.equal(dtype, cnn.tensor({ 1, 0 })[method](cnn.tensor({ 1, 0 })).dtype) end
+    for method, dtype in pairs(names) do
+      local a01 = cnn.tensor { 1, 0 }
+      assert.equal(dtype, a01[method](a01).dtype)
+    end
   end)
 
   it("give the tensor itself when nothing changes, unless a copy is asked for", function()

@@ -226,12 +226,12 @@ end)
 
 describe("checkpoint", function()
   local function compare(fn, inputs)
-    local plain, again, wanted = {}, {}, {}
+    local wanted = {}
     for i, x in ipairs(inputs) do
       if x.requires_grad then wanted[#wanted + 1] = inputs[i] end
     end
-    plain = cnn.grad(fn(inputs[1], inputs[2]):sum(), wanted)
-    again = cnn.grad(cnn.checkpoint(fn, inputs[1], inputs[2]):sum(), wanted)
+    local plain = cnn.grad(fn(inputs[1], inputs[2]):sum(), wanted)
+    local again = cnn.grad(cnn.checkpoint(fn, inputs[1], inputs[2]):sum(), wanted)
     for i, g in ipairs(plain) do helper.elements(again[i], g:totable()) end
   end
 
@@ -517,8 +517,8 @@ describe("viz", function()
   end)
 
   it("draws lines", function()
-    local text = cnn.viz.plot({ { name = "a<b", y = { 3, 0 / 0, 1 } }, { x = cnn.tensor { 1, 2 }, y = cnn.tensor { 1, 2 } } },
-      { title = "T", log = "y" }):svg()
+    local series = { { name = "a<b", y = { 3, 0 / 0, 1 } }, { x = cnn.tensor { 1, 2 }, y = cnn.tensor { 1, 2 } } }
+    local text = cnn.viz.plot(series, { title = "T", log = "y" }):svg()
     assert.truthy(text:find("a&lt;b", 1, true))
     assert.falsy(text:find("nan", 1, true))
     for _, y in ipairs { { 0, 0 }, { -5 }, {}, { 1e-30, 1e30 }, { math.huge, 1 } } do

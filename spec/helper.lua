@@ -37,13 +37,6 @@ busted.subscribe({ "file", "end" }, function(file)
   return nil, true
 end)
 
--- A script's text in a file, run by the interpreter at hand: what it prints, stderr included.
-function helper.interpreter()
-  local i = -1
-  while arg and arg[i - 1] do i = i - 1 end
-  return arg and arg[i] or "luajit"
-end
-
 -- Whether two numbers are alike; NaN is like nothing.
 function helper.near(expected, got, tolerance)
   return math.abs(expected - got) <= (tolerance or 1e-9)

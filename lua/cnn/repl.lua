@@ -176,14 +176,15 @@ end
 function repl.compile(text, name)
   text = text:gsub("^%s*=", ""):gsub("^(%s*)local(%s+" .. IDENTIFIER .. "%s*[=,])", "%1%2")
   text = text:gsub("^(%s*)local(%s+function%s)", "%1%2")
-  if load_text("return " .. text, name) then
+  local expression, why_not = load_text("return " .. text, name)
+  if expression then
     -- The second form is for text that ends in a comment.
     local chunk = load_text("(...)(" .. text .. ")", name) or load_text("(...)(" .. text .. "\n)", name)
     if chunk then return chunk end
   end
   local chunk, message = load_text(text, name)
   if chunk then return chunk end
-  return nil, message, message:find("<eof>'?$") ~= nil
+  return nil, message, (message:find("<eof>'?$") or why_not and why_not:find("<eof>'?$")) ~= nil
 end
 
 -- Errors with the script's part of the traceback.

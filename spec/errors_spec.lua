@@ -62,7 +62,7 @@ describe("messages about types", function()
     helper.raises("relu: takes at most 1 argument", cnn.relu, a, a)
     helper.raises("cat: argument 1 (", cnn.cat, a)
     helper.raises("[2] must be a tensor, not the number 5", cnn.cat, { a, 5 })
-    helper.raises("expected an integer", cnn.zeros, 2.5)
+    helper.raises("zeros: argument 1 (shape): expected a shape, got the number 2.5", cnn.zeros, 2.5)
   end)
 
   it("show whole numbers and fractions as such", function()

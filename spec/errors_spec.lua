@@ -166,20 +166,26 @@ describe("the line", function()
   end
 
   it("is the script's, from the binding and from the library's Lua files", function()
-    assert.truthy(script("local cnn = require 'cnn'\nlocal x = cnn.ones(2)\n\nx[0] = 1"):find("^train.lua:4: index"))
-    assert.truthy(script("local cnn = require 'cnn'\nlocal x = cnn.ones(2)\nlocal y = x + nil"):find("^train.lua:3: add"))
-    assert.truthy(script("local cnn = require 'cnn'\n\ncnn.tensor({1}, {dtyp = 1})"):find("^train.lua:3: tensor"))
-    assert.truthy(script("local x = require 'cnn'.ones(2)\nx:to('gpu')"):find("^train.lua:2: to"))
-    assert.truthy(script("local cnn = require 'cnn'\ncnn.scope(\nfunction()\ncnn.relu(5)\nend)"):find("^train.lua:4: relu"))
-    assert.truthy(script("local cnn = require 'cnn'\ncnn.no_grad(\nfunction()\ncnn.relu(5)\nend)"):find("^train.lua:4: relu"))
-    assert.truthy(script("local cnn = require 'cnn'\ncnn.grad(\ncnn.ones(1), 3)"):find("^train.lua:[23]: grad"))
-    assert.truthy(script("local cnn = require 'cnn'\nlocal x = cnn.ones(1, {requires_grad = true})\n"
-      .. "local f = cnn.Function{forward = function(ctx, a) return a * 2 end,\nbackward = function() return 5 end}\n"
-      .. "local y = f(x)\ny:backward()"):find("^train.lua:6: Function: backward: gradient 1"))
+    local start = "local cnn = require 'cnn'\nlocal x = cnn.ones(2, {requires_grad = true})\n"
+    for text, expected in pairs {
+      ["\nx[0] = 1"] = "^train.lua:4: index",
+      ["local y = x + nil"] = "^train.lua:3: add",
+      ["\ncnn.tensor({1}, {dtyp = 1})"] = "^train.lua:4: tensor",
+      ["x:to('gpu')"] = "^train.lua:3: to",
+      ["cnn.scope(\nfunction()\ncnn.relu(5)\nend)"] = "^train.lua:5: relu",
+      ["cnn.no_grad(\nfunction()\ncnn.relu(5)\nend)"] = "^train.lua:5: relu",
+      ["local g = cnn.grad(\nx, 3)"] = "^train.lua:[34]: grad",
+      ["local f = cnn.Function{forward = function(_, a) return a * 2 end, backward = function() return 5 end}\n"
+        .. "local y = f(x):sum()\ny:backward()"] = "^train.lua:5: Function: backward: gradient 1",
+    } do
+      local message = script(start .. text)
+      assert.truthy(message:find(expected), message)
+    end
   end)
 
   it("is that of a function that was called last of all", function()
-    local message = script("local cnn = require 'cnn'\nlocal function f(x)\n  return cnn.relu(x)\nend\nlocal y = f(5)\n")
+    local message = script("local cnn = require 'cnn'\nlocal function f(x)\n  return cnn.relu(x)\nend\n"
+      .. "local y = f(5)\n")
     assert.truthy(message:find("^train.lua:%d: relu"))
   end)
 

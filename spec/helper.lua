@@ -12,6 +12,7 @@ local helper = {}
 
 local function live_bytes()
   local bytes
+  if type(jit) == "table" then jit.flush() end -- traces hold the functions that they call
   repeat -- finalizers and functions of a graph may let go of more
     bytes = cnn.memory_allocated("cpu")
     for _ = 1, 2 do collectgarbage() end

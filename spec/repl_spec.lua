@@ -15,6 +15,11 @@ local function session(lines)
   return table.concat(out), table.concat(errors), table.concat(prompts)
 end
 
+local function errors_of(lines)
+  local _, errors = session(lines)
+  return errors
+end
+
 describe("the session", function()
   it("prints the values of expressions, and nothing for statements", function()
     assert.equal("2\n", (session { "1 + 1" }))
@@ -78,13 +83,13 @@ describe("the session", function()
     assert.equal("", out)
     assert.truthy(errors:find("stdin:2: index: index 0: Lua indices start at 1", 1, true))
     _G.f = nil
-    _, errors = session { "x x" }
+    errors = errors_of { "x x" }
     assert.truthy(errors:find("stdin:1:", 1, true))
-    _, errors = session { "error({})" }
+    errors = errors_of { "error({})" }
     assert.truthy(errors:find("(the error is a table)", 1, true))
-    _, errors = session { "error(setmetatable({}, {__tostring = function() return 'mine' end}))" }
+    errors = errors_of { "error(setmetatable({}, {__tostring = function() return 'mine' end}))" }
     assert.truthy(errors:find("mine", 1, true))
-    _, errors = session { "setmetatable({}, {__tostring = function() error('in tostring') end})" }
+    errors = errors_of { "setmetatable({}, {__tostring = function() error('in tostring') end})" }
     assert.truthy(errors:find("in tostring", 1, true))
   end)
 
@@ -135,7 +140,8 @@ end
 
 describe("bin/cnn", function()
   it("is a session, with the library's names", function()
-    local out, status = run("", "cnn.tensor{1, 2} * 2\nF.relu == cnn.relu\nnn == cnn.nn\nfor i = 1, 2 do\nprint(i)\nend\n")
+    local out, status = run("", "cnn.tensor{1, 2} * 2\nF.relu == cnn.relu\nnn == cnn.nn\n"
+      .. "for i = 1, 2 do\nprint(i)\nend\n")
     assert.equal("tensor([2., 4.])\ntrue\ntrue\n1\n2\n", out)
     assert.equal(0, status)
   end)

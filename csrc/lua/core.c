@@ -332,6 +332,5 @@ __attribute__((visibility("default"))) int luaopen_cnn_core(lua_State *L) {
   cnn_open_optim(L, S);
   cnn_open_io(L, S);
   cnn_open_data(L, S);
-  cnn_open_interrupt(L, S);
   return 1;
 }

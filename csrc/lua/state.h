@@ -160,7 +160,6 @@ void cnn_open_gc(lua_State *L, cnn_lua *S);
 void cnn_open_io(lua_State *L, cnn_lua *S);
 void cnn_open_data(lua_State *L, cnn_lua *S);
 void cnn_open_interrupt(lua_State *L, cnn_lua *S);
-void cnn_open_interrupt(lua_State *L, cnn_lua *S);
 void cnn_open_module(lua_State *L, cnn_lua *S);
 void cnn_open_optim(lua_State *L, cnn_lua *S);
 

@@ -13,10 +13,11 @@
 // whatever the strides and the number of threads. 0 for small and for thin products.
 size_t cnn_gemm_scratch(size_t element, int64_t m, int64_t n, int64_t k);
 
-// C[m,n] = alpha * A[m,k] B[k,n] + beta * C. With beta = 0, C is written and never read (it may hold
-// NaN); with k = 0 the product is 0. m or n may be 0. C must not overlap A or B; its elements must
-// not overlap each other. Scratch may lie anywhere (64 bytes of alignment are best), and is not
-// read before it is written. Runs on the thread pool when that pays, safe to call from within it.
+// C[m,n] = alpha * A[m,k] B[k,n] + beta * C. With beta = 0, C is written and never read (it may
+// hold NaN); with k = 0 the product is 0. m or n may be 0. C must not overlap A or B; its elements
+// must not overlap each other. Scratch may lie anywhere (64 bytes of alignment are best), and is
+// not read before it is written. Runs on the thread pool when that pays, safe to call from within
+// it.
 //
 // The result does not depend on the number of threads. It does depend on the instruction set, and
 // on the layout: equal matrices with different strides may be summed in a different order.

@@ -47,7 +47,7 @@ static float softplusf(float x) {
   X(v_exp, exp, expf, 1.1)                                                                         \
   X(v_exp2, exp2, exp2f, 1.1)                                                                      \
   X(v_expm1, expm1, expm1f, 1.5)                                                                   \
-  X(v_log, log, logf, 0.9)                                                                         \
+  X(v_log, log, logf, 1.0)                                                                         \
   X(v_log2, log2, log2f, 1.4)                                                                      \
   X(v_log10, log10, log10f, 1.2)                                                                   \
   X(v_log1p, log1p, log1pf, 1.5)                                                                   \

@@ -377,6 +377,7 @@ describe("help", function()
     assert.equal(text, help.text("cnn.softplus"))
     assert.equal(text, help.text("softplus_"))
     assert.truthy(help.text("max"):find("gives values, indices", 1, true))
+    assert.truthy(help.text("nn.Linear"):find("nn.Linear(in_features, out_features, {bias = true", 1, true))
     assert.truthy(help.text("scope"):find("frees every tensor", 1, true))
   end)
 

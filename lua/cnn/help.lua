@@ -115,16 +115,24 @@ local function type_text(param)
   return text .. (param.optional and " (optional)" or "")
 end
 
-local function op_text(op)
-  local lines = { "cnn." .. signature(op, op.name, 1) }
-  if not op.function_only and op.params[1] and not is_option(op.params[1]) then
-    lines[#lines + 1] = signature(op, op.params[1].name .. ":" .. op.name, 2)
-    if op.in_place then
-      lines[#lines + 1] = signature(op, op.params[1].name .. ":" .. op.name .. "_", 2) .. "    in place"
+local WIDTH = 88
+
+local function add_wrapped(lines, text)
+  local line = ""
+  for word in text:gmatch("%S+") do
+    if #line + #word + 1 > WIDTH then
+      lines[#lines + 1] = " " .. line
+      line = ""
     end
+    line = line .. " " .. word
   end
+  lines[#lines + 1] = " " .. line
+end
+
+-- The lines of signatures, then doc, arguments and results.
+local function described(op, lines)
   lines[#lines + 1] = ""
-  for line in ((op.doc or "") .. "\n"):gmatch("(.-)\n") do lines[#lines + 1] = "  " .. line end
+  for line in ((op.doc or "") .. "\n"):gmatch("(.-)\n") do add_wrapped(lines, line) end
   lines[#lines + 1] = ""
   local width = 0
   for _, p in ipairs(op.params) do width = math.max(width, #p.name) end
@@ -137,7 +145,33 @@ local function op_text(op)
     lines[#lines + 1] = "  gives a list of tensors"
   end
   if op.view then lines[#lines + 1] = "  The result is a view: it shares the tensor's bytes." end
-  return (table.concat(lines, "\n"):gsub("[ ]+\n", "\n"))
+  return (table.concat(lines, "\n"):gsub("[ ]+\n", "\n"):gsub("%s+$", ""))
+end
+
+local function op_text(op)
+  local lines = { "cnn." .. signature(op, op.name, 1) }
+  if not op.function_only and op.params[1] and not is_option(op.params[1]) then
+    lines[#lines + 1] = signature(op, op.params[1].name .. ":" .. op.name, 2)
+    if op.in_place then
+      lines[#lines + 1] = signature(op, op.params[1].name .. ":" .. op.name .. "_", 2) .. "    in place"
+    end
+  end
+  return described(op, lines)
+end
+
+-- One layer: its constructor by its spec string, "in_features:int bias:bool=true".
+local function layer_text(layer)
+  local params = {}
+  for word in layer.spec:gmatch("%S+") do
+    local name, kind = word:match("^([^:]+):(.*)$")
+    local default = kind:match("=(.*)$")
+    params[#params + 1] = {
+      name = name, type = kind:gsub("[=?!*].*$", ""), optional = kind:find("?", 1, true) ~= nil,
+      default = default and (tonumber(default) or default == "true" or default ~= "false" and default),
+    }
+  end
+  local described_as = { params = params, doc = layer.doc, results = "out" }
+  return described(described_as, { "nn." .. signature(described_as, layer.name, 1) })
 end
 
 local function function_text(entry)
@@ -178,6 +212,11 @@ local function overview()
   for _, op in ipairs(help.ops()) do names[#names + 1] = op.name end
   lines[#lines + 1] = "\nOps: cnn.name(x, ...), and x:name(...); elementwise ones in place as x:name_(...)"
   lines[#lines + 1] = columns(names, 100)
+  names = {}
+  for _, layer in ipairs(core.layer_specs()) do names[#names + 1] = layer.name end
+  table.sort(names)
+  lines[#lines + 1] = "\nLayers: cnn.nn.Name(...); cnn.help(\"nn.Linear\")"
+  lines[#lines + 1] = columns(names, 100)
   return table.concat(lines, "\n")
 end
 
@@ -199,6 +238,7 @@ local function unknown(name)
   for _, entry in ipairs(FUNCTIONS) do
     if #entry > 1 then names[#names + 1] = entry[1] end
   end
+  for _, layer in ipairs(core.layer_specs()) do names[#names + 1] = "nn." .. layer.name end
   table.sort(names)
   local near, holding = core.nearest(name, names), {}
   for _, other in ipairs(names) do
@@ -220,6 +260,9 @@ function help.text(what)
   if not name then fail("help: expected a name, such as \"conv2d\", or a function of cnn's") end
   local op = load_ops()[name] or load_ops()[(name:gsub("_$", ""))]
   if op then return op_text(op) end
+  for _, layer in ipairs(core.layer_specs()) do
+    if "nn." .. layer.name == name or layer.name == name then return layer_text(layer) end
+  end
   for _, entry in ipairs(FUNCTIONS) do
     if entry[1] == name and #entry > 1 then return function_text(entry) end
   end

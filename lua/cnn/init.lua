@@ -46,13 +46,6 @@ for file, names in pairs(FUNCTIONS) do
   for _, name in ipairs(names) do home[name] = file end
 end
 
--- A part that is not installed is nil, as any unknown name.
-local function part(name)
-  local found, value = pcall(require, name)
-  if found then return value end
-  if not tostring(value):find("module '" .. name .. "' not found", 1, true) then error(value, 0) end
-end
-
 -- What is loaded later, for completion.
 local function names()
   local list = {}
@@ -66,10 +59,9 @@ return setmetatable(cnn, {
   __index = function(_, name)
     local value
     if MODULES[name] then
-      value = part(MODULES[name])
+      value = require(MODULES[name])
     elseif home[name] then
-      local file = part(home[name])
-      value = file and file[name]
+      value = require(home[name])[name]
     end
     if value ~= nil then rawset(cnn, name, value) end
     return value

@@ -62,7 +62,7 @@ local ENVIRONMENT = ("CNN_OUT=%s "):format(quote(options.out))
 local PRELOAD = ""
 if options.sanitize then
   ENVIRONMENT = ENVIRONMENT .. "CNN_SANITIZED=" .. options.sanitize .. " ASAN_OPTIONS=detect_leaks=1"
-    .. " UBSAN_OPTIONS=print_stacktrace=1 TSAN_OPTIONS=halt_on_error=0 "
+    .. " UBSAN_OPTIONS=print_stacktrace=1 TSAN_OPTIONS=die_after_fork=0 "
   if options.sanitize == "asan" then
     -- The interpreter itself is not instrumented: the runtime must be there before the module is.
     local cc = os.getenv "CC" or "gcc"

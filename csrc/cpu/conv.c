@@ -5,9 +5,6 @@
 // products over columns (conv_type.h), image by image and group by group; a pointwise kernel needs
 // no columns, and one channel per group is computed directly. Channels-last tensors are computed
 // as they lie. Half types are staged as floats, one image at a time.
-//
-// Work is cut into tasks by the shapes alone, so results do not depend on the number of threads. A
-// few slots, each with its own scratch, run the tasks in turn.
 #include "cpu/cpu.h"
 
 #include <string.h>
@@ -17,6 +14,8 @@
 #include "cpu/clones.h"
 #include "cpu/copy.h"
 #include "cpu/gemm.h"
+#include "cpu/spatial.h"
+#include "cpu/tasks.h"
 #include "engine/window.h"
 
 #define ACCEL_LEAST  (1 << 20) // multiply-adds from which the plugin is asked
@@ -26,15 +25,9 @@
 #define PLACES_LEAST 128         // of a tile that was cut for that
 #define PARTS_MOST   8           // of the batch, summed apart
 #define BIAS_BLOCK   16
+#define THREAD_LEAST (1 << 16) // multiply-adds that are worth a thread
 
-// x or y as (n, c, three spatial dims). `step` is the distance of neighbouring places where all
-// spatial dims are one run of them, which those of staged images are; else 0.
-typedef struct operand {
-  char *data;
-  int64_t n, c, s[3], step; // strides in elements
-  int64_t size[3], places;
-  bool staged; // images are copied to scratch, as the computed type, before they are used
-} operand;
+typedef cnn_spatial operand;
 
 typedef struct conv {
   cnn_dtype dtype; // stored
@@ -50,31 +43,19 @@ typedef struct conv {
   // Cut:
   int64_t tile_rows, tile_width, width_tiles, tiles; // of y: rows, or pieces of one row
   int64_t blocks, parts;                             // of a group's channels; of the batch
-  size_t cols_bytes, tile_bytes, gemm_bytes, slot_bytes;
-  int64_t tasks, slots;
+  size_t cols_bytes, tile_bytes, gemm_bytes;
+  cnn_tasks tasks;
   // Filled in by run:
   const void *weights, *bias; // computed type: see conv_type.h
   void *sums;                 // of the weight's gradient, one per part
   char *db;
 } conv;
 
-typedef void (*task_fn)(const conv *v, int64_t task, char *scratch);
-
 static size_t computed_size(const conv *v) {
   return v->dtype == CNN_F64 ? 8 : 4;
 }
 static cnn_dtype computed_dtype(const conv *v) {
   return v->dtype == CNN_F64 ? CNN_F64 : CNN_F32;
-}
-
-static size_t align(size_t bytes) {
-  return (bytes + 63) & ~(size_t)63;
-}
-
-static void *take(char **scratch, size_t bytes) {
-  void *p = *scratch;
-  *scratch += align(bytes);
-  return p;
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -153,7 +134,7 @@ static operand image(const conv *v, const operand *o, int64_t n, int64_t c, int6
   m.data = element_at(v, o, n, c, 0);
   if (!o->staged) return m;
   char *data = m.data;
-  m.data = take(scratch, (size_t)(channels * o->places) * computed_size(v));
+  m.data = cnn_take(scratch, (size_t)(channels * o->places) * computed_size(v));
   m.c = v->last ? 1 : o->places;
   m.step = v->last ? channels : 1;
   m.s[2] = m.step, m.s[1] = m.s[2] * o->size[2], m.s[0] = m.s[1] * o->size[1];
@@ -205,30 +186,6 @@ static void clear(const conv *v, const operand *x, int64_t channels, size_t size
 // ---------------------------------------------------------------------------------------------
 // Reading a call
 
-// An unbatched tensor is a batch of one.
-static void read_operand(operand *o, const cnn_view *t, int n) {
-  int first = t->ndim - n;
-  o->data = t->data;
-  o->n = first == 2 ? t->strides[0] : 0;
-  o->c = t->strides[first - 1];
-  o->places = 1;
-  for (int i = 0; i < 3; i++) {
-    int d = first + i - (3 - n);
-    o->size[i] = i < 3 - n ? 1 : t->shape[d];
-    o->s[i] = i < 3 - n ? 0 : t->strides[d];
-    o->places *= o->size[i];
-  }
-  int64_t run = 1; // places up to here
-  o->step = 1;
-  for (int i = 2; i >= 0; i--) {
-    if (o->size[i] == 1) continue;
-    if (run == 1) o->step = o->s[i];
-    else if (o->s[i] != o->step * run) o->step = 0;
-    run *= o->size[i];
-  }
-  o->staged = cnn_dtype_is_half(t->dtype);
-}
-
 static void read_conv(conv *v, const cnn_call *call, const cnn_view *x, const cnn_view *y,
                       const cnn_view *w, const cnn_view *b, const cnn_arg *window,
                       const cnn_view *lead) {
@@ -239,8 +196,9 @@ static void read_conv(conv *v, const cnn_call *call, const cnn_view *x, const cn
   cnn_window_conv(call->ctx, &g, &window[0], &window[1], &window[2]); // infer checked it
   memset(v, 0, sizeof *v);
   v->dtype = w->dtype;
-  read_operand(&v->x, x, n);
-  read_operand(&v->y, y, n);
+  cnn_spatial_read(&v->x, x, n);
+  cnn_spatial_read(&v->y, y, n);
+  v->x.staged = v->y.staged = cnn_dtype_is_half(v->dtype);
   v->taps = 1;
   for (int i = 0; i < 3; i++) {
     int d = i - (3 - n);
@@ -296,14 +254,7 @@ static void need_gemm(conv *v, int64_t m, int64_t n, int64_t k) {
 }
 
 static size_t stage_bytes(const conv *v, const operand *o, int64_t channels) {
-  return o->staged ? align((size_t)(channels * o->places) * computed_size(v)) : 0;
-}
-
-static void set_slots(conv *v, int64_t tasks, size_t bytes) {
-  int64_t most = 2 * (int64_t)cnn_num_threads();
-  v->tasks = tasks;
-  v->slots = tasks < most ? tasks : most;
-  v->slot_bytes = align(bytes);
+  return o->staged ? cnn_align((size_t)(channels * o->places) * computed_size(v)) : 0;
 }
 
 static bool is_pointwise(const conv *v) {
@@ -314,11 +265,11 @@ static bool is_pointwise(const conv *v) {
 }
 
 // The three uses of a convolution. Each sets tasks, slots and their scratch.
-static task_fn plan_forward(conv *v) {
+static cnn_task_fn plan_forward(conv *v) {
   bool wide = v->dtype == CNN_F64;
   v->pointwise = is_pointwise(v);
   if (v->direct) {
-    set_slots(v, v->last ? v->n : v->n * v->groups,
+    cnn_tasks_plan(&v->tasks, v->last ? v->n : v->n * v->groups,
               stage_bytes(v, &v->x, v->last ? v->c : 1) +
                   stage_bytes(v, &v->y, v->last ? v->k : v->kg));
     return wide ? direct_forward_f64 : direct_forward_f32;
@@ -330,9 +281,9 @@ static task_fn plan_forward(conv *v) {
     else need_gemm(v, v->kg, places, v->inner);
   }
   v->tile_bytes = (size_t)(v->kg * v->tile_rows * v->tile_width) * computed_size(v);
-  set_slots(v, v->n * v->groups * v->tiles,
-            stage_bytes(v, &v->x, v->cg) + align(v->cols_bytes) +
-                (cnn_dtype_is_half(v->dtype) ? align(v->tile_bytes) : 0) + v->gemm_bytes);
+  cnn_tasks_plan(&v->tasks, v->n * v->groups * v->tiles,
+            stage_bytes(v, &v->x, v->cg) + cnn_align(v->cols_bytes) +
+                (cnn_dtype_is_half(v->dtype) ? cnn_align(v->tile_bytes) : 0) + v->gemm_bytes);
   return wide ? forward_f64 : forward_f32;
 }
 
@@ -344,13 +295,13 @@ static void cut_channels(conv *v, int64_t others) {
   if (v->blocks > v->cg) v->blocks = v->cg > 0 ? v->cg : 1;
 }
 
-static task_fn plan_backward_input(conv *v) {
+static cnn_task_fn plan_backward_input(conv *v) {
   bool wide = v->dtype == CNN_F64;
   v->pointwise = is_pointwise(v);
   v->y.staged = v->y.staged || v->y.step == 0 || (v->direct && (v->last ? v->y.c : v->y.step) != 1);
   if (v->direct) {
     v->y.staged = v->y.staged || (v->last && v->y.step != v->k);
-    set_slots(v, v->last ? v->n : v->n * v->groups,
+    cnn_tasks_plan(&v->tasks, v->last ? v->n : v->n * v->groups,
               stage_bytes(v, &v->x, v->last ? v->c : 1) +
                   stage_bytes(v, &v->y, v->last ? v->k : v->kg));
     return wide ? direct_input_f64 : direct_input_f32;
@@ -366,13 +317,13 @@ static task_fn plan_backward_input(conv *v) {
       else need_gemm(v, rows, places, v->kg);
     }
   }
-  set_slots(v, v->n * v->groups * v->blocks,
-            stage_bytes(v, &v->y, v->kg) + stage_bytes(v, &v->x, channels) + align(v->cols_bytes) +
+  cnn_tasks_plan(&v->tasks, v->n * v->groups * v->blocks,
+            stage_bytes(v, &v->y, v->kg) + stage_bytes(v, &v->x, channels) + cnn_align(v->cols_bytes) +
                 v->gemm_bytes);
   return wide ? backward_input_f64 : backward_input_f32;
 }
 
-static task_fn plan_backward_weight(conv *v) {
+static cnn_task_fn plan_backward_weight(conv *v) {
   bool wide = v->dtype == CNN_F64;
   v->pointwise = is_pointwise(v);
   v->y.staged = v->y.staged || v->y.step == 0 || (v->direct && (v->last ? v->y.c : v->y.step) != 1);
@@ -382,7 +333,7 @@ static task_fn plan_backward_weight(conv *v) {
   if (v->parts < 1) v->parts = 1;
   if (v->direct) {
     v->y.staged = v->y.staged || (v->last && v->y.step != v->k);
-    set_slots(v, v->last ? v->parts : v->parts * v->groups,
+    cnn_tasks_plan(&v->tasks, v->last ? v->parts : v->parts * v->groups,
               stage_bytes(v, &v->x, v->last ? v->c : 1) +
                   stage_bytes(v, &v->y, v->last ? v->k : v->kg > BIAS_BLOCK ? v->kg : BIAS_BLOCK));
     return wide ? direct_weight_f64 : direct_weight_f32;
@@ -395,38 +346,24 @@ static task_fn plan_backward_weight(conv *v) {
     need_gemm(v, v->kg, inner, places);
     need_gemm(v, v->kg, v->cg / v->blocks * v->taps, places);
   }
-  set_slots(v, v->parts * v->groups * v->blocks,
+  cnn_tasks_plan(&v->tasks, v->parts * v->groups * v->blocks,
             stage_bytes(v, &v->y, v->kg > BIAS_BLOCK ? v->kg : BIAS_BLOCK) +
-                stage_bytes(v, &v->x, channels) + align(v->cols_bytes) + v->gemm_bytes);
+                stage_bytes(v, &v->x, channels) + cnn_align(v->cols_bytes) + v->gemm_bytes);
   return wide ? backward_weight_f64 : backward_weight_f32;
 }
 
 // ---------------------------------------------------------------------------------------------
 // Running tasks
 
-typedef struct job {
-  const conv *v;
-  task_fn fn;
-  int64_t tasks, slots;
-  char *scratch;
-} job;
-
-static void run_slots(void *arg, int64_t begin, int64_t end) {
-  const job *j = arg;
-  for (int64_t s = begin; s < end; s++) {
-    char *scratch = j->scratch + (size_t)s * j->v->slot_bytes;
-    for (int64_t t = s * j->tasks / j->slots; t < (s + 1) * j->tasks / j->slots; t++)
-      j->fn(j->v, t, scratch);
-  }
+static double count_work(const conv *v) {
+  return (double)(v->n * v->k) * (double)v->inner * (double)(v->rows * v->out[2]);
 }
 
-static void run_tasks(const conv *v, task_fn fn, int64_t tasks, char *scratch) {
-  job j = {v, fn, tasks, tasks < v->slots ? tasks : v->slots, scratch};
-  double work = (double)(v->n * v->k) * (double)v->inner * (double)(v->rows * v->out[2]);
-  if (j.slots == 1 || work < 1 << 15)
-    run_slots(&j, 0, j.slots);
-  else
-    cnn_parallel_for(j.slots, 1, run_slots, &j);
+static void run_tasks(conv *v, cnn_task_fn fn, int64_t count, char *scratch) {
+  cnn_tasks t = v->tasks;
+  t.fn = fn, t.arg = v, t.count = count, t.scratch = scratch;
+  if (t.slots > count) t.slots = count;
+  cnn_tasks_run(&t, count_work(v) >= THREAD_LEAST);
 }
 
 // The strides of a matrix of weights as conv_type.h wants it.
@@ -459,7 +396,7 @@ static bool weights_fit(const conv *v) {
 }
 
 static size_t weights_bytes(const conv *v) {
-  return weights_fit(v) ? 0 : align((size_t)(v->k * v->inner) * computed_size(v));
+  return weights_fit(v) ? 0 : cnn_align((size_t)(v->k * v->inner) * computed_size(v));
 }
 
 static void use_weights(conv *v, char **scratch) {
@@ -469,7 +406,7 @@ static void use_weights(conv *v, char **scratch) {
   int64_t shape[5], from[5], to[5];
   weight_strides(v, to);
   cnn_view source = weight_view(v, &v->w, shape, from);
-  cnn_view target = {take(scratch, weights_bytes(v)), shape, to, 5, computed_dtype(v)};
+  cnn_view target = {cnn_take(scratch, weights_bytes(v)), shape, to, 5, computed_dtype(v)};
   cnn_copy_view(&target, &source);
   v->weights = target.data;
 }
@@ -479,14 +416,14 @@ static bool bias_fits(const conv *v) {
 }
 
 static size_t bias_bytes(const conv *v) {
-  return bias_fits(v) ? 0 : align((size_t)v->k * computed_size(v));
+  return bias_fits(v) ? 0 : cnn_align((size_t)v->k * computed_size(v));
 }
 
 static void use_bias(conv *v, char **scratch) {
   v->bias = v->b.data;
   if (bias_fits(v)) return;
   const int64_t one = 1;
-  cnn_view target = {take(scratch, bias_bytes(v)), &v->k, &one, 1, computed_dtype(v)};
+  cnn_view target = {cnn_take(scratch, bias_bytes(v)), &v->k, &one, 1, computed_dtype(v)};
   cnn_copy_view(&target, &v->b);
   v->bias = target.data;
 }
@@ -494,7 +431,7 @@ static void use_bias(conv *v, char **scratch) {
 static size_t sums_bytes(const conv *v) {
   return v->parts == 1 && weights_fit(v)
              ? 0
-             : align((size_t)(v->parts * v->k * v->inner) * computed_size(v));
+             : cnn_align((size_t)(v->parts * v->k * v->inner) * computed_size(v));
 }
 
 // Adds the parts up, in order, and stores them as dw.
@@ -540,20 +477,16 @@ static dense dense_of(const cnn_view *t, bool last) {
 }
 
 static size_t dense_bytes(const dense *d) {
-  return d->copied ? align((size_t)cnn_view_numel(d->view) * cnn_dtype_size(d->view->dtype)) : 0;
+  return d->copied ? cnn_align((size_t)cnn_view_numel(d->view) * cnn_dtype_size(d->view->dtype)) : 0;
 }
 
 static void *use_dense(const dense *d, char **scratch) {
   if (!d->copied) return d->view->data;
   cnn_view target = *d->view;
   target.strides = d->strides;
-  target.data = take(scratch, dense_bytes(d));
+  target.data = cnn_take(scratch, dense_bytes(d));
   cnn_copy_view(&target, d->view);
   return target.data;
-}
-
-static double count_work(const conv *v) {
-  return (double)(v->n * v->k) * (double)v->inner * (double)(v->rows * v->out[2]);
 }
 
 static cnn_accel_plan *accel_plan(const conv *v, cnn_accel_direction direction, bool bias,
@@ -596,7 +529,7 @@ typedef struct use {
   cnn_accel_direction direction;
   const cnn_view *x, *w, *y, *b;
   conv v;
-  task_fn fn;
+  cnn_task_fn fn;
 } use;
 
 static void read_call(use *u, const cnn_call *call, cnn_accel_direction direction) {
@@ -626,7 +559,7 @@ static void read_call(use *u, const cnn_call *call, cnn_accel_direction directio
 
 static size_t own_bytes(const use *u) {
   const conv *v = &u->v;
-  size_t slots = (size_t)v->slots * v->slot_bytes;
+  size_t slots = cnn_tasks_bytes(&v->tasks);
   switch (u->direction) {
   case CNN_ACCEL_FORWARD: return slots + weights_bytes(v) + bias_bytes(v);
   case CNN_ACCEL_BACKWARD_DATA: return slots + weights_bytes(v);
@@ -650,12 +583,12 @@ static cnn_status plan(cnn_call *call, cnn_accel_direction direction) {
   call->way = call->handle ? WAY_ACCEL : WAY_OWN;
   if (!call->handle) return CNN_OK;
   const cnn_view *views[] = {u.x, u.y, u.w};
-  accel = align(accel);
+  accel = cnn_align(accel);
   for (int i = 0; i < 3; i++) {
     dense d = dense_of(views[i], u.v.last && i < 2);
     accel += dense_bytes(&d);
   }
-  if (u.b) accel += align((size_t)u.v.k * cnn_dtype_size(u.v.dtype));
+  if (u.b) accel += cnn_align((size_t)u.v.k * cnn_dtype_size(u.v.dtype));
   if (accel > call->scratch_bytes) call->scratch_bytes = accel;
   return CNN_OK;
 }
@@ -698,8 +631,8 @@ static cnn_status run(cnn_call *call, cnn_accel_direction direction) {
   char *scratch = call->scratch;
   if (direction == CNN_ACCEL_BACKWARD_WEIGHT) {
     v->w_row = v->inner;
-    v->sums = sums_bytes(v) ? take(&scratch, sums_bytes(v)) : u.w->data;
-    run_tasks(v, u.fn, v->tasks, scratch);
+    v->sums = sums_bytes(v) ? cnn_take(&scratch, sums_bytes(v)) : u.w->data;
+    run_tasks(v, u.fn, v->tasks.count, scratch);
     if (v->sums != u.w->data) store_sums(v);
     if (!u.b) return CNN_OK;
     v->db = u.b->data;
@@ -709,7 +642,7 @@ static cnn_status run(cnn_call *call, cnn_accel_direction direction) {
   }
   use_weights(v, &scratch);
   if (direction == CNN_ACCEL_FORWARD) use_bias(v, &scratch);
-  run_tasks(v, u.fn, v->tasks, scratch);
+  run_tasks(v, u.fn, v->tasks.count, scratch);
   return CNN_OK;
 }
 

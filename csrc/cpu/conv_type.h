@@ -98,16 +98,17 @@ static const T *NAME(columns)(const conv *v, const operand *x, int64_t channels,
 // ---- Tasks by matrix products. Weights are rows (k) of (c, tap), or (tap, c) for channels-last.
 
 // One tile of one image and group.
-static void NAME(forward)(const conv *v, int64_t task, char *scratch) {
+static void NAME(forward)(const void *arg, int64_t task, char *scratch) {
+  const conv *v = arg;
   int64_t g = task / v->tiles % v->groups, n = task / v->tiles / v->groups, place, element;
   tile at = tile_at(v, task % v->tiles);
   operand x = image(v, &v->x, n, g * v->cg, v->cg, true, &scratch), y = v->y;
-  T *cols = take(&scratch, v->cols_bytes);
+  T *cols = cnn_take(&scratch, v->cols_bytes);
   const T *from = NAME(columns)(v, &x, v->cg, &at, cols, &place, &element);
   const T *w = (const T *)v->weights + g * v->kg * v->w_row;
   const T *b = v->bias ? (const T *)v->bias + g * v->kg : NULL;
   bool half = cnn_dtype_is_half(v->dtype);
-  T *to = take(&scratch, half ? v->tile_bytes : 0);
+  T *to = cnn_take(&scratch, half ? v->tile_bytes : 0);
   if (half) y.c = v->last ? 1 : at.places, y.step = v->last ? v->kg : 1;
   else to = (T *)element_at(v, &y, n, g * v->kg, at.place);
   for (int64_t k = 0; b && k < v->kg; k++)
@@ -122,12 +123,13 @@ static void NAME(forward)(const conv *v, int64_t task, char *scratch) {
 }
 
 // The gradient of a block of channels of one group of one image.
-static void NAME(backward_input)(const conv *v, int64_t task, char *scratch) {
+static void NAME(backward_input)(const void *arg, int64_t task, char *scratch) {
+  const conv *v = arg;
   int64_t g = task / v->blocks % v->groups, n = task / v->blocks / v->groups, c0;
   int64_t channels = block_at(v, task % v->blocks, &c0), inner = channels * v->taps;
   operand y = image(v, &v->y, n, g * v->kg, v->kg, true, &scratch);
   operand x = image(v, &v->x, n, g * v->cg + c0, channels, false, &scratch);
-  T *cols = take(&scratch, v->cols_bytes);
+  T *cols = cnn_take(&scratch, v->cols_bytes);
   const T *w = (const T *)v->weights + g * v->kg * v->w_row + (v->last ? 0 : c0 * v->taps);
   if (!v->pointwise) clear(v, &x, channels, sizeof(T));
   for (int64_t i = 0; i < v->tiles; i++) {
@@ -150,7 +152,8 @@ static void NAME(backward_input)(const conv *v, int64_t task, char *scratch) {
 }
 
 // The gradient for a block of channels of one group, summed over a part of the batch.
-static void NAME(backward_weight)(const conv *v, int64_t task, char *scratch) {
+static void NAME(backward_weight)(const void *arg, int64_t task, char *scratch) {
+  const conv *v = arg;
   int64_t g = task / v->blocks % v->groups, part = task / v->blocks / v->groups, c0;
   int64_t channels = block_at(v, task % v->blocks, &c0), inner = channels * v->taps;
   int64_t first = part * v->n / v->parts, last = (part + 1) * v->n / v->parts;
@@ -160,7 +163,7 @@ static void NAME(backward_weight)(const conv *v, int64_t task, char *scratch) {
     char *left = scratch;
     operand y = image(v, &v->y, n, g * v->kg, v->kg, true, &left);
     operand x = image(v, &v->x, n, g * v->cg + c0, channels, true, &left);
-    T *cols = take(&left, v->cols_bytes);
+    T *cols = cnn_take(&left, v->cols_bytes);
     for (int64_t i = 0; i < v->tiles; i++, beta = 1) {
       int64_t place, element;
       tile at = tile_at(v, i);
@@ -272,7 +275,8 @@ CNN_CLONES static void NAME(channels_weight)(const conv *v, const T *x, const op
 }
 
 // A group of one image; channels-last, all groups of one image.
-static void NAME(direct_forward)(const conv *v, int64_t task, char *scratch) {
+static void NAME(direct_forward)(const void *arg, int64_t task, char *scratch) {
+  const conv *v = arg;
   int64_t g = v->last ? 0 : task % v->groups, n = v->last ? task : task / v->groups;
   int64_t all = v->last ? v->k : v->kg;
   operand x = image(v, &v->x, n, g, v->last ? v->c : 1, true, &scratch);
@@ -290,7 +294,8 @@ static void NAME(direct_forward)(const conv *v, int64_t task, char *scratch) {
   if (y.staged) store(v, &v->y, n, g * v->kg, all, 0, v->y.places, to, y.c, y.step);
 }
 
-static void NAME(direct_input)(const conv *v, int64_t task, char *scratch) {
+static void NAME(direct_input)(const void *arg, int64_t task, char *scratch) {
+  const conv *v = arg;
   int64_t g = v->last ? 0 : task % v->groups, n = v->last ? task : task / v->groups;
   int64_t channels = v->last ? v->c : 1;
   operand y = image(v, &v->y, n, g * v->kg, v->last ? v->k : v->kg, true, &scratch);
@@ -308,7 +313,8 @@ static void NAME(direct_input)(const conv *v, int64_t task, char *scratch) {
 }
 
 // A part of the batch; row-major, of one group.
-static void NAME(direct_weight)(const conv *v, int64_t task, char *scratch) {
+static void NAME(direct_weight)(const void *arg, int64_t task, char *scratch) {
+  const conv *v = arg;
   int64_t g = v->last ? 0 : task % v->groups, part = v->last ? task : task / v->groups;
   int64_t first = part * v->n / v->parts, last = (part + 1) * v->n / v->parts;
   int64_t all = v->last ? v->k : v->kg;
@@ -356,7 +362,8 @@ CNN_CLONES static void NAME(sum_rows)(const T *y, int64_t step, int64_t rows, in
   }
 }
 
-static void NAME(bias_gradient)(const conv *v, int64_t task, char *scratch) {
+static void NAME(bias_gradient)(const void *arg, int64_t task, char *scratch) {
+  const conv *v = arg;
   int64_t k0 = task * BIAS_BLOCK, channels = v->k - k0 < BIAS_BLOCK ? v->k - k0 : BIAS_BLOCK;
   double total[BIAS_BLOCK] = {0};
   for (int64_t n = 0; n < v->n; n++) {

@@ -16,6 +16,7 @@
 #include "cpu/copy.h"
 #include "cpu/elementwise.h"
 #include "cpu/gemm.h"
+#include "cpu/tasks.h"
 
 // Multiply-adds from which a product is handed to the plugin, and which are worth a thread.
 #define ACCEL_LEAST  (1 << 18)
@@ -275,26 +276,22 @@ static void fill_rows(const product *p, void *c) {
     memcpy((char *)c + (size_t)(i * p->c_rs) * cnn_dtype_size(p->dtype), p->bias, row);
 }
 
-static size_t align(size_t bytes) {
-  return (bytes + 63) & ~(size_t)63;
-}
-
 // Scratch of one matrix product: for half types A, B and C as floats, then what the product needs.
 static size_t own_scratch(const product *p) {
   if (!cnn_dtype_is_float(p->dtype)) return 0;
-  size_t need = align(cnn_gemm_scratch(p->dtype == CNN_F64 ? 8 : 4, p->m, p->n, p->k));
+  size_t need = cnn_align(cnn_gemm_scratch(p->dtype == CNN_F64 ? 8 : 4, p->m, p->n, p->k));
   if (!cnn_dtype_is_half(p->dtype)) return need;
-  return need + align((size_t)(p->m * p->k) * 4) + align((size_t)(p->k * p->n) * 4) +
-         align((size_t)(p->m * p->n) * 4);
+  return need + cnn_align((size_t)(p->m * p->k) * 4) + cnn_align((size_t)(p->k * p->n) * 4) +
+         cnn_align((size_t)(p->m * p->n) * 4);
 }
 
 static void one_half(const product *p, int64_t a_at, int64_t b_at, cnn_f16 *c, char *scratch) {
   float *fa = (float *)(void *)scratch;
-  scratch += align((size_t)(p->m * p->k) * 4);
+  scratch += cnn_align((size_t)(p->m * p->k) * 4);
   float *fb = (float *)(void *)scratch;
-  scratch += align((size_t)(p->k * p->n) * 4);
+  scratch += cnn_align((size_t)(p->k * p->n) * 4);
   float *fc = (float *)(void *)scratch;
-  scratch += align((size_t)(p->m * p->n) * 4);
+  scratch += cnn_align((size_t)(p->m * p->n) * 4);
   for (int64_t i = 0; p->beta != 0 && i < p->m; i++)
     cnn_convert(p->n, p->dtype, c + i * p->c_rs, CNN_F32, fc + i * p->n);
   for (int64_t s = 0; s < p->sum_count; s++) {
@@ -312,7 +309,8 @@ static void one_half(const product *p, int64_t a_at, int64_t b_at, cnn_f16 *c, c
 }
 
 // Matrix `at` of the batch.
-static void one(const product *p, int64_t at, char *scratch) {
+static void one(const void *arg, int64_t at, char *scratch) {
+  const product *p = arg;
   int64_t a_at, b_at, c_at, a, b, unused, size = (int64_t)cnn_dtype_size(p->dtype);
   offsets(p->outer, 0, p->n_outer, at, &a_at, &b_at, &c_at);
   char *c = p->c + c_at * size;
@@ -334,40 +332,24 @@ static void one(const product *p, int64_t at, char *scratch) {
 }
 
 // ---------------------------------------------------------------------------------------------
-// The batch: small matrices in parallel, large ones one after the other, each in parallel.
+// Kernels
 
-typedef struct job {
-  const product *p;
-  int64_t tasks; // the batch is cut into so many, each with its own scratch
-  char *scratch;
-  size_t each;
-} job;
-
-static int64_t count_tasks(const product *p) {
-  double each = work(p);
+// Small matrices one by one in parallel, large ones one after the other, each in parallel.
+static void plan_batch(const product *p, cnn_tasks *t) {
   int64_t threads = cnn_num_threads();
-  if (p->outer_count == 1 || threads == 1 || each * (double)p->outer_count < 2 * THREAD_LEAST)
-    return 1;
-  if (p->outer_count < threads && each >= 2 * THREAD_LEAST) return 1;
-  int64_t tasks = (int64_t)(each * (double)p->outer_count / THREAD_LEAST);
-  if (tasks > 4 * threads) tasks = 4 * threads;
-  return tasks < p->outer_count ? tasks : p->outer_count;
-}
-
-static void run_tasks(void *arg, int64_t begin, int64_t end) {
-  const job *j = arg;
-  for (int64_t t = begin; t < end; t++) {
-    int64_t first = t * j->p->outer_count / j->tasks, last = (t + 1) * j->p->outer_count / j->tasks;
-    for (int64_t at = first; at < last; at++) one(j->p, at, j->scratch + (size_t)t * j->each);
-  }
+  if (p->outer_count < threads && work(p) >= 2 * THREAD_LEAST) threads = 1;
+  cnn_tasks_plan(t, p->outer_count, own_scratch(p));
+  if (threads == 1 || work(p) * (double)p->outer_count < 2 * THREAD_LEAST) t->slots = 1;
 }
 
 static cnn_status plan_product(cnn_call *call) {
   product p;
+  cnn_tasks t;
   size_t own, accel = 0;
   if (cnn_view_numel(&call->out[0]) == 0) return CNN_OK;
   make_from_call(call, &p);
-  own = (size_t)count_tasks(&p) * own_scratch(&p);
+  plan_batch(&p, &t);
+  own = cnn_tasks_bytes(&t);
   call->handle = accel_plan(&p, &accel);
   call->way = call->handle ? WAY_ACCEL : WAY_OWN;
   call->scratch_bytes = own > accel ? own : accel;
@@ -376,15 +358,14 @@ static cnn_status plan_product(cnn_call *call) {
 
 static cnn_status run_product(cnn_call *call) {
   product p;
+  cnn_tasks t;
   if (cnn_view_numel(&call->out[0]) == 0) return CNN_OK;
   make_from_call(call, &p);
   if (call->way == WAY_ACCEL && accel_run(&p, call->handle, call->scratch)) return CNN_OK;
   if (p.start && !p.bias) cnn_copy_view(&call->out[0], p.start);
-  job j = {&p, count_tasks(&p), call->scratch, own_scratch(&p)};
-  if (j.tasks == 1)
-    run_tasks(&j, 0, 1);
-  else
-    cnn_parallel_for(j.tasks, 1, run_tasks, &j);
+  plan_batch(&p, &t);
+  t.fn = one, t.arg = &p, t.scratch = call->scratch;
+  cnn_tasks_run(&t, t.slots > 1);
   return CNN_OK;
 }
 

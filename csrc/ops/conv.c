@@ -65,10 +65,10 @@ static cnn_status check_bias(cnn_context *ctx, const cnn_tensor *b, int64_t out)
                   (long long)out, cnn_shape_format(&text, b->ndim, b->shape));
 }
 
-// A result of that shape, channels-last where `like` is.
-static void give_out(cnn_infer *I, const cnn_tensor *like, int ndim, const int64_t *shape) {
+// A result of that shape over n spatial dims, channels-last where `like` is.
+static void give_out(cnn_infer *I, const cnn_tensor *like, int n, int ndim, const int64_t *shape) {
   cnn_meta *out = cnn_infer_out(I, I->dtype, ndim, shape);
-  if (ndim == 4 && like->ndim == 4 && cnn_strides_channels_last(like->shape, like->strides))
+  if (n == 2 && ndim == 4 && like->ndim == 4 && cnn_strides_channels_last(like->shape, like->strides))
     cnn_infer_channels_last(I->ctx, out);
 }
 
@@ -99,7 +99,7 @@ static cnn_status infer_conv(cnn_infer *I, int n) {
   if (first == 2) shape[0] = x->shape[0];
   shape[first - 1] = w->shape[0];
   for (int i = 0; i < n; i++) shape[first + i] = window.out[i];
-  give_out(I, x, x->ndim, shape);
+  give_out(I, x, n, x->ndim, shape);
   I->work = count_work(first == 2 ? x->shape[0] : 1, &window, w);
   return CNN_OK;
 }
@@ -115,7 +115,7 @@ static cnn_status infer_conv_backward_input(cnn_infer *I) {
   int64_t work = cnn_numel(dy) * w->shape[1];
   CNN_TRY(check_float(I));
   for (int i = 2; i < w->ndim; i++) work *= w->shape[i];
-  give_out(I, dy, I->args[SHAPE].n, I->args[SHAPE].ints);
+  give_out(I, dy, w->ndim - 2, I->args[SHAPE].n, I->args[SHAPE].ints);
   I->work = work;
   return CNN_OK;
 }

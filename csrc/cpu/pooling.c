@@ -24,6 +24,9 @@ typedef struct pool {
   int64_t n, c; // images and channels
   int64_t in[3], out[3], kernel[3], stride[3], dilation[3], before[3];
   bool adaptive, last; // last: channels-last
+  bool pairs;          // windows of 2 x 2 side by side, over plain rows of the computed type
+  bool whole;          // one window that is the whole plane, one run of the computed type
+  bool even;           // places and y are runs of planes of the computed type
   bool include_pad;
   int64_t divisor; // in place of the count; 0: none
   cnn_spatial x, y, at;
@@ -50,13 +53,39 @@ static span span_at(const pool *p, int d, int64_t i) {
     s.step = 1;
     return s;
   }
-  int64_t start = i * p->stride[d] - p->before[d];
-  int64_t skipped = start < 0 ? (p->dilation[d] - 1 - start) / p->dilation[d] : 0;
-  int64_t end = (p->in[d] - 1 - start) / p->dilation[d] + 1;
-  s.step = p->dilation[d];
+  int64_t start = i * p->stride[d] - p->before[d], step = p->dilation[d];
+  int64_t skipped = start < 0 ? -start : 0, end = p->in[d] - start;
+  if (step > 1) skipped = (skipped + step - 1) / step, end = (end - 1) / step + 1;
+  s.step = step;
   s.first = start + skipped * s.step;
   s.count = (end < p->kernel[d] ? end : p->kernel[d]) - skipped;
   return s;
+}
+
+// The rows of x under the windows of row `row` of y, one after the other.
+typedef struct rows_under {
+  span down;
+  int64_t d, h, left, count; // the present row; rows left in its depth; rows in all
+  int64_t step;
+} rows_under;
+
+static rows_under rows_at(const pool *p, int64_t row) {
+  bool flat = p->out[0] == 1 && p->in[0] == 1;
+  span d = flat ? (span){0, 1, 1} : span_at(p, 0, row / p->out[1]);
+  rows_under u = {.down = span_at(p, 1, flat ? row : row % p->out[1]), .d = d.first};
+  u.h = u.down.first;
+  u.left = u.down.count;
+  u.count = d.count * u.down.count;
+  u.step = d.step;
+  return u;
+}
+
+static inline void next_row(rows_under *u) {
+  u->h += u->down.step;
+  if (--u->left > 0) return;
+  u->h = u->down.first;
+  u->left = u->down.count;
+  u->d += u->step;
 }
 
 // What dim d of window i counts for in a mean.
@@ -64,6 +93,14 @@ static int64_t count_at(const pool *p, int d, int64_t i) {
   if (p->adaptive || !p->include_pad) return span_at(p, d, i).count;
   int64_t start = i * p->stride[d] - p->before[d], end = start + p->kernel[d];
   return (end < p->in[d] + p->before[d] ? end : p->in[d] + p->before[d]) - start;
+}
+
+// The windows of a row, which adaptive ones need often; NULL for others.
+static const span *columns_of(const pool *p, char **scratch) {
+  if (!p->adaptive) return NULL;
+  span *columns = cnn_take(scratch, (size_t)p->out[2] * sizeof *columns);
+  for (int64_t i = 0; i < p->out[2]; i++) columns[i] = span_at(p, 2, i);
+  return columns;
 }
 
 static char *element_at(const pool *p, const cnn_spatial *o, int64_t n, int64_t c, int64_t offset) {
@@ -76,9 +113,11 @@ static const int32_t *places_at(const pool *p, int64_t n, int64_t c, int64_t a, 
          b * p->at.s[1];
 }
 
-#define T       float
-#define NAME(x) x##_f32
-#define LOWEST  (-HUGE_VALF)
+#define T               float
+#define NAME(x)         x##_f32
+#define LOWEST          (-HUGE_VALF)
+#define IS_NAN(v)       ((v) != (v))
+#define UNORDERED(a, b) __builtin_isunordered(a, b)
 #define MEANS
 #include "cpu/pool_type.h"
 #undef T
@@ -92,13 +131,19 @@ static const int32_t *places_at(const pool *p, int64_t n, int64_t c, int64_t a, 
 #undef NAME
 #undef LOWEST
 #undef MEANS
-#define T       int64_t
-#define NAME(x) x##_i64
-#define LOWEST  INT64_MIN
+#undef IS_NAN
+#undef UNORDERED
+#define T               int64_t
+#define NAME(x)         x##_i64
+#define LOWEST          INT64_MIN
+#define IS_NAN(v)       false
+#define UNORDERED(a, b) 0
 #include "cpu/pool_type.h"
 #undef T
 #undef NAME
 #undef LOWEST
+#undef IS_NAN
+#undef UNORDERED
 
 // ---------------------------------------------------------------------------------------------
 // Reading calls
@@ -107,15 +152,35 @@ static size_t computed_size(const pool *p) {
   return p->computed == CNN_F32 ? 4 : 8;
 }
 
+// Whether the windows of `w` are 2 x 2 side by side, and x and y plain rows.
+static bool has_pairs(const pool *p, const cnn_window *w) {
+  if (w->n != 2 || p->last || p->dtype != p->computed) return false;
+  for (int i = 0; i < 2; i++)
+    if (w->kernel[i] != 2 || w->stride[i] != 2 || w->dilation[i] != 1 || w->before[i] != 0 ||
+        2 * w->out[i] > w->in[i])
+      return false;
+  return p->x.s[2] == 1 && p->x.s[1] == p->in[2] && (p->y.s[2] == 1 || p->out[2] == 1);
+}
+
+// Whether the only window is the whole of each plane, and all planes of x and y are one run.
+static bool is_whole(const pool *p) {
+  int64_t places = p->x.places;
+  if (p->last || p->dtype != p->computed || p->x.step != 1) return false;
+  if (p->c > 1 && (p->x.c != places || p->y.c != 1)) return false;
+  if (p->n > 1 && (p->x.n != p->c * places || p->y.n != p->c)) return false;
+  for (int i = 0; i < 3; i++)
+    if (p->out[i] != 1 || (!p->adaptive && (p->kernel[i] != p->in[i] || p->before[i] != 0)))
+      return false;
+  return true;
+}
+
 // Activations x (the larger side) and y, over n spatial dims; the windows are those of `w`, which
 // is NULL for adaptive ones. `lead` is the input that gave the result its layout.
 static void read_pool(pool *p, int n, const cnn_view *x, const cnn_view *y, const cnn_view *lead,
                       const cnn_window *w) {
   memset(p, 0, sizeof *p);
   p->dtype = x->dtype;
-  p->computed = p->dtype == CNN_F64              ? CNN_F64
-                : cnn_dtype_is_float(p->dtype) ? CNN_F32
-                                                 : CNN_I64;
+  p->computed = p->dtype == CNN_F64 ? CNN_F64 : cnn_dtype_is_float(p->dtype) ? CNN_F32 : CNN_I64;
   p->size = cnn_dtype_size(p->dtype);
   cnn_spatial_read(&p->x, x, n);
   cnn_spatial_read(&p->y, y, n);
@@ -132,6 +197,8 @@ static void read_pool(pool *p, int n, const cnn_view *x, const cnn_view *y, cons
     p->before[i] = d < 0 || !w ? 0 : w->before[d];
   }
   p->rows = p->out[0] * p->out[1];
+  p->pairs = w && has_pairs(p, w);
+  p->whole = is_whole(p);
   int64_t reach = p->dilation[2] * (p->kernel[2] - 1) + 1;
   p->merged = 1;
   if (p->adaptive) {
@@ -146,6 +213,7 @@ static void read_pool(pool *p, int n, const cnn_view *x, const cnn_view *y, cons
 
 static void read_places(pool *p, const cnn_view *at, int n) {
   cnn_spatial_read(&p->at, at, n);
+  p->even = p->at.step == 1 && p->y.step == 1 && p->dtype == p->computed;
 }
 
 // Tasks over rows of the result.
@@ -156,8 +224,10 @@ static void plan_rows(pool *p, cnn_tasks *t, size_t bytes) {
   p->rows_each = TASK_ELEMENTS / (each > 0 ? each : 1);
   if (p->rows_each < 1) p->rows_each = 1;
   // Whole groups of merged rows.
-  if (p->rows_each > p->rows) p->rows_each -= p->rows_each % p->rows;
-  else if (p->rows_each > p->merged) p->rows_each -= p->rows_each % p->merged;
+  if (p->rows_each > p->rows)
+    p->rows_each -= p->rows_each % p->rows;
+  else if (p->rows_each > p->merged)
+    p->rows_each -= p->rows_each % p->merged;
   cnn_tasks_plan(t, (p->rows_all + p->rows_each - 1) / p->rows_each, bytes);
 }
 
@@ -177,6 +247,10 @@ static void run_tasks(const pool *p, cnn_tasks *t, cnn_task_fn fn, cnn_call *cal
   cnn_tasks_run(t, p->n * p->c * p->x.places >= THREAD_LEAST);
 }
 
+static size_t columns_bytes(const pool *p) {
+  return p->adaptive ? cnn_align((size_t)p->out[2] * sizeof(span)) : 0;
+}
+
 static size_t row_bytes(const pool *p, int64_t columns) {
   return cnn_align((size_t)columns * computed_size(p));
 }
@@ -193,10 +267,10 @@ static void read_max(const cnn_call *call, pool *p, cnn_tasks *t, bool adaptive)
   if (!adaptive) cnn_window_pool(call->ctx, &w, &a[2], &a[3], &a[4], &a[5], a[6].i);
   read_pool(p, n, x, y, x, adaptive ? NULL : &w);
   read_places(p, &call->out[1], n);
-  size_t bytes = p->last ? 2 * row_bytes(p, p->c)
-                         : row_bytes(p, p->pitch * p->merged) +
-                               cnn_align((size_t)(p->pitch * p->merged) * 4) +
-                               row_bytes(p, p->in[2]) + row_bytes(p, p->out[2] * p->merged);
+  size_t bytes =
+      p->last ? 2 * row_bytes(p, p->c)
+              : row_bytes(p, p->pitch * p->merged) + cnn_align((size_t)(p->pitch * p->merged) * 4) +
+                    row_bytes(p, p->in[2]) + row_bytes(p, p->out[2] * p->merged) + columns_bytes(p);
   plan_rows(p, t, bytes);
 }
 
@@ -237,8 +311,15 @@ const cnn_kernel cpu_adaptive_max_pool = {plan_adaptive_max_pool, run_adaptive_m
 
 static void read_scatter(const cnn_call *call, pool *p, cnn_tasks *t) {
   int n = (int)call->args[3].i;
-  read_pool(p, n, &call->out[0], &call->in[0], &call->in[0], NULL);
+  cnn_window w = {.n = n};
+  for (int i = 0; i < n; i++) {
+    const cnn_view *dx = &call->out[0], *dy = &call->in[0];
+    w.in[i] = dx->shape[dx->ndim - n + i], w.out[i] = dy->shape[dy->ndim - n + i];
+    w.kernel[i] = w.stride[i] = 2, w.dilation[i] = 1;
+  }
+  read_pool(p, n, &call->out[0], &call->in[0], &call->in[0], call->args[4].i ? &w : NULL);
   read_places(p, &call->in[1], n);
+  p->pairs = p->pairs && p->even;
   plan_planes(p, t, row_bytes(p, p->last ? p->c : p->out[2]));
 }
 
@@ -272,8 +353,8 @@ static void gather_plane(const void *arg, int64_t plane, char *scratch) {
     const int32_t *at = places_at(p, n, c, a, b);
     for (int64_t q = 0; q < p->out[2]; q++) {
       int64_t place = at[q * p->at.s[2]] - 1, rest = place / p->in[2];
-      int64_t from = rest / p->in[1] * p->x.s[0] + rest % p->in[1] * p->x.s[1] +
-                     place % p->in[2] * p->x.s[2];
+      int64_t from =
+          rest / p->in[1] * p->x.s[0] + rest % p->in[1] * p->x.s[1] + place % p->in[2] * p->x.s[2];
       memcpy(element_at(p, &p->y, n, c, a * p->y.s[0] + b * p->y.s[1] + q * p->y.s[2]),
              element_at(p, &p->x, n, c, from), p->size);
     }
@@ -309,7 +390,7 @@ static void read_avg(const cnn_call *call, pool *p, cnn_tasks *t, bool adaptive)
   if (!adaptive) p->include_pad = a[5].i, p->divisor = cnn_has(a, 6) ? a[6].i : 0;
   size_t bytes = p->last ? 2 * row_bytes(p, p->c) + row_bytes(p, p->out[2])
                          : row_bytes(p, p->pitch) + row_bytes(p, p->in[2]) +
-                               2 * row_bytes(p, p->out[2]);
+                               2 * row_bytes(p, p->out[2]) + columns_bytes(p);
   plan_rows(p, t, bytes);
 }
 
@@ -324,7 +405,7 @@ static void read_avg_backward(const cnn_call *call, pool *p, cnn_tasks *t, bool 
   if (!adaptive) p->include_pad = a[5].i, p->divisor = cnn_has(a, 6) ? a[6].i : 0;
   plan_planes(p, t,
               p->last ? row_bytes(p, p->c) + row_bytes(p, p->out[2])
-                      : row_bytes(p, p->pitch) + 2 * row_bytes(p, p->out[2]));
+                      : row_bytes(p, p->pitch) + 2 * row_bytes(p, p->out[2]) + columns_bytes(p));
 }
 
 typedef void (*read_fn)(const cnn_call *call, pool *p, cnn_tasks *t, bool adaptive);

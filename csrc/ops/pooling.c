@@ -110,11 +110,28 @@ static cnn_status infer_adaptive_max_pool(cnn_infer *I) {
   return CNN_OK;
 }
 
-static void backward_max(cnn_grad *g) {
+static void give_scattered(cnn_grad *g, bool pairs) {
   const cnn_form *x = cnn_in_form(g, 0);
   cnn_tensor *indices = cnn_out(g, 1);
   cnn_give(g, 0, cnn_do(g->f, max_pool_backward, CNN_A_T(g->dy[0]), CNN_A_T(indices),
-                        CNN_A_INTS(x->ndim, x->shape), g->args[1]));
+                        CNN_A_INTS(x->ndim, x->shape), g->args[1], CNN_A_I(pairs)));
+}
+
+static bool all_are(const cnn_arg *list, int64_t value) {
+  for (int i = 0; i < list->n; i++)
+    if (list->ints[i] != value) return false;
+  return true;
+}
+
+static void backward_max_pool(cnn_grad *g) {
+  const cnn_arg *a = g->args;
+  bool side_by_side = !cnn_has(a, M_STRIDE) || all_are(&a[M_STRIDE], 2);
+  give_scattered(g, a[M_SPATIAL].i == 2 && all_are(&a[M_KERNEL], 2) && side_by_side &&
+                        all_are(&a[M_PADDING], 0) && all_are(&a[M_DILATION], 1));
+}
+
+static void backward_adaptive_max_pool(cnn_grad *g) {
+  give_scattered(g, false);
 }
 
 const cnn_op cnn_op_max_pool = {
@@ -126,7 +143,7 @@ const cnn_op cnn_op_max_pool = {
     .saves = "indices",
     .flags = CNN_OP_INTERNAL,
     .infer = infer_max_pool,
-    .backward = backward_max,
+    .backward = backward_max_pool,
 };
 
 const cnn_op cnn_op_adaptive_max_pool = {
@@ -137,7 +154,7 @@ const cnn_op cnn_op_adaptive_max_pool = {
     .saves = "indices",
     .flags = CNN_OP_INTERNAL,
     .infer = infer_adaptive_max_pool,
-    .backward = backward_max,
+    .backward = backward_adaptive_max_pool,
 };
 
 static cnn_status infer_max_pool_backward(cnn_infer *I) {
@@ -152,8 +169,9 @@ static void backward_max_pool_backward(cnn_grad *g) {
 
 const cnn_op cnn_op_max_pool_backward = {
     .name = "max_pool_backward",
-    .args = "dy:tensor indices:index shape:shape spatial:int",
-    .doc = "Zeros of that shape, with dy added at the indices of each plane.",
+    .args = "dy:tensor indices:index shape:shape spatial:int pairs:bool=false",
+    .doc = "Zeros of that shape, with dy added at the indices of each plane. pairs: they lie in "
+           "windows of 2 x 2 side by side, one in each.",
     .saves = "indices",
     .flags = CNN_OP_INTERNAL,
     .infer = infer_max_pool_backward,

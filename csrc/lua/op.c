@@ -27,7 +27,6 @@ static int op_fixed(lua_State *L, cnn_lua *S, int id, const cnn_op_entry *e, cnn
   for (int i = 0; i < r.n; i++) boxes[i]->object = r.t[i];
   lua_pop(L, e->n_results - r.n); // an op that was chosen may give fewer
   if (e->op->flags & CNN_OP_FUNCTION) set_requires_grad(a, e, r.t[0]);
-  lua_pop(L, e->n_results - r.n); // results that were not asked for
   return r.n;
 }
 

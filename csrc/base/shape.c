@@ -45,6 +45,13 @@ bool cnn_strides_contiguous(int ndim, const int64_t *shape, const int64_t *strid
   return ok;
 }
 
+bool cnn_strides_channels_last(const int64_t *shape, const int64_t *strides) {
+  const int64_t order_shape[] = {shape[0], shape[2], shape[3], shape[1]};
+  const int64_t order_strides[] = {strides[0], strides[2], strides[3], strides[1]};
+  return cnn_strides_contiguous(4, order_shape, order_strides) &&
+         !cnn_strides_contiguous(4, shape, strides);
+}
+
 // The dims of more than one element, sorted from the largest stride to the smallest (stable).
 static int memory_order(int ndim, const int64_t *shape, const int64_t *strides, int *order) {
   int n = 0;

@@ -20,6 +20,9 @@ void cnn_shape_strides(int ndim, const int64_t *shape, int64_t *strides);
 // Whether the strides are row-major, sizes of 1 (and empty tensors) aside.
 bool cnn_strides_contiguous(int ndim, const int64_t *shape, const int64_t *strides);
 
+// Whether 4 dims (N, C, H, W) lie densely with the channels innermost, and not row-major as well.
+bool cnn_strides_channels_last(const int64_t *shape, const int64_t *strides);
+
 // Whether the elements fill a piece of memory without gaps or overlaps, in whatever order.
 bool cnn_strides_dense(int ndim, const int64_t *shape, const int64_t *strides);
 

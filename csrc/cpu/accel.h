@@ -77,4 +77,17 @@ typedef struct cnn_accel {
 typedef bool (*cnn_accel_entry)(int abi, cnn_accel *table);
 #define CNN_ACCEL_SYMBOL "cnn_accel_open"
 
+// ---------------------------------------------------------------------------------------------
+// The core's side (cpu/accel.c)
+
+// The plugin, opened by the first call that finds it switched on; NULL when there is none. Call it
+// for work that is worth opening a library for, and never at `require`.
+//
+// It is found as base/plugin.h says; besides, CNN_DNNL_PLUGIN empty or "0" switches it off. A plugin
+// that can't be opened is as good as none.
+const cnn_accel *cnn_accel_get(void);
+
+// Switches the plugin on or off from now on. Returns whether it is there and on.
+bool cnn_accel_enable(bool on);
+
 #endif

@@ -33,15 +33,16 @@
 //   value     a number or a boolean (CNN_INT with n = 1)
 //   ints      a list of integers; a single integer counts as a list of one
 //   pair      two integers; a single integer stands for both
-//   padding   a pair, or "same" or "valid" (given as CNN_INT: CNN_PAD_SAME, CNN_PAD_VALID)
+//   padding   a list of integers, or "same" or "valid" (as CNN_INT: CNN_PAD_SAME, CNN_PAD_VALID)
 //   dim       a dim, negative from the end; dims: a list of them
 //   dim_or_tensor  a dim or a tensor, for ops that only choose another op by it
+//   axes      a number of dims (CNN_INT), or two lists of as many dims, one after the other
 //   pos       a position in a dim, negative from the end
 //   label     a class label or token id, never negative
 //   shape     a list of sizes
 //   a|b|c     one of these words; the value is its index
-// After the type: `?` may be left out, `!` is changed in place, `*` a list whose numbers may also
-// be written as arguments of their own, `=value` a default. Example: "x:tensor weight:tensor?
+// After the type: `?` may be left out, `!` is changed in place, `*` a list whose numbers
+// (tensors) may also be written as arguments of their own, `=value` a default. Example: "x:tensor weight:tensor?
 // eps:number=1e-5 reduction:none|mean|sum=mean".
 typedef enum cnn_type {
   CNN_T_TENSOR,
@@ -64,6 +65,7 @@ typedef enum cnn_type {
   CNN_T_DIM,
   CNN_T_DIMS,
   CNN_T_DIM_OR_TENSOR,
+  CNN_T_AXES,
   CNN_T_POS,
   CNN_T_LABEL,
   CNN_T_SHAPE,

@@ -27,10 +27,11 @@ static const struct {
     [CNN_T_DEVICE] = {"device", "a device name"},
     [CNN_T_INTS] = {"ints", "an integer or a list of integers"},
     [CNN_T_PAIR] = {"pair", "an integer or a list of two"},
-    [CNN_T_PADDING] = {"padding", "an integer, a list of two, \"same\" or \"valid\""},
+    [CNN_T_PADDING] = {"padding", "an integer, a list of integers, \"same\" or \"valid\""},
     [CNN_T_DIM] = {"dim", "a dim (1 is the first, -1 the last)"},
     [CNN_T_DIMS] = {"dims", "a dim or a list of dims"},
     [CNN_T_DIM_OR_TENSOR] = {"dim_or_tensor", "a dim or a tensor"},
+    [CNN_T_AXES] = {"axes", "a number of dims or two lists of dims"},
     [CNN_T_POS] = {"pos", "a position (1 is the first, -1 the last)"},
     [CNN_T_LABEL] = {"label", "a label (1 is the first)"},
     [CNN_T_SHAPE] = {"shape", "a shape"},
@@ -83,11 +84,11 @@ static const char *parse_default(cnn_param *p, const char *text, size_t n) {
     if (strspn(word, "-0123456789") == n) p->value = CNN_A_I(strtoll(word, &end, 10));
     break;
   case CNN_T_PAIR:
-  case CNN_T_PADDING:
     p->ints[0] = p->ints[1] = strtoll(word, &end, 10);
     p->value = CNN_A_INTS(2, p->ints);
     break;
   case CNN_T_INTS:
+  case CNN_T_PADDING:
   case CNN_T_DIMS:
     p->ints[0] = strtoll(word, &end, 10);
     p->value = CNN_A_INTS(1, p->ints);

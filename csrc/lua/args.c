@@ -112,6 +112,40 @@ static cnn_arg read_tensors(reader *r, int i, int at) {
   return CNN_A_TS(n, list);
 }
 
+// Tensors that follow each other as arguments of their own, up to `last`; *at moves behind them.
+static cnn_arg read_tensor_run(reader *r, int i, int *at, int last) {
+  lua_State *L = r->L;
+  char argument[64];
+  int first = *at, n = 0;
+  while (first + n <= last && lua_type(L, first + n) == LUA_TUSERDATA) n++;
+  cnn_tensor **list = cnn_newud(L, (size_t)n * sizeof *list, 0);
+  for (int k = 0; k < n; k++) {
+    snprintf(argument, sizeof argument, "%s[%d]", r->spec->params[i].name, k + 1);
+    list[k] = cnn_check_tensor(L, r->S, first + k, r->name, argument);
+  }
+  *at = first + n;
+  return CNN_A_TS(n, list);
+}
+
+// A number of dims, or two lists of as many dims: {{2, 3}, {1, 2}}.
+static cnn_arg read_axes(reader *r, int i, int at) {
+  lua_State *L = r->L;
+  int64_t count;
+  at = cnn_absindex(L, at);
+  if (cnn_toint(L, at, &count)) return CNN_A_I(count);
+  if (lua_type(L, at) != LUA_TTABLE || cnn_rawlen(L, at) != 2) wrong_type(r, i, at);
+  lua_rawgeti(L, at, 1);
+  lua_rawgeti(L, at, 2);
+  int first = lua_gettop(L) - 1;
+  cnn_arg a = read_ints(r, i, first, true), b = read_ints(r, i, first + 1, true);
+  if (a.n != b.n)
+    cnn_error(L, r->S, "%s: argument %d (%s): the two lists name %d and %d dims; they must be "
+              "equally long", r->name, i + 1, r->spec->params[i].name, (int)a.n, (int)b.n);
+  int64_t *p = reserve(r, 2 * a.n);
+  for (int k = 0; k < a.n; k++) p[k] = a.ints[k], p[a.n + k] = b.ints[k];
+  return CNN_A_INTS(2 * a.n, p);
+}
+
 static cnn_arg read_number(lua_State *L, int at) {
   int64_t v;
   return cnn_toint(L, at, &v) ? CNN_A_I(v) : CNN_A_N((double)lua_tonumber(L, at));
@@ -177,8 +211,9 @@ static cnn_arg read_one(reader *r, int i, int at) {
       if (strcmp(lua_tostring(L, at), "same") == 0) return CNN_A_I(CNN_PAD_SAME);
       if (strcmp(lua_tostring(L, at), "valid") == 0) return CNN_A_I(CNN_PAD_VALID);
     }
-    // fall through
+    return read_ints(r, i, at, false);
   case CNN_T_PAIR: return read_pair(r, i, at);
+  case CNN_T_AXES: return read_axes(r, i, at);
   case CNN_T_DIM: return CNN_A_I(read_position(r, i, at, "dims"));
   case CNN_T_POS: return CNN_A_I(read_position(r, i, at, "indices"));
   case CNN_T_LABEL:
@@ -257,7 +292,7 @@ static void read_options(reader *r, int at) {
 
 static int first_variadic(const cnn_spec *spec) {
   for (int i = 0; i < spec->n; i++)
-    if (spec->params[i].variadic) return i;
+    if (spec->params[i].variadic && spec->params[i].type != CNN_T_TENSORS) return i;
   return -1;
 }
 
@@ -283,6 +318,8 @@ void cnn_read_args(lua_State *L, cnn_lua *S, const char *name, const cnn_spec *s
       for (int k = 0; k < n; k++) p[k] = read_ints(&r, i, at + k, dims).ints[0];
       out->args[i] = CNN_A_INTS(n, p);
       at = end;
+    } else if (spec->params[i].variadic && lua_type(L, at) == LUA_TUSERDATA) {
+      out->args[i] = read_tensor_run(&r, i, &at, last);
     } else {
       out->args[i] = read_one(&r, i, at++);
     }

@@ -208,11 +208,15 @@ static void conv2d_forward(cnn_frame *f, cnn_module *m, cnn_tensor *const *in, c
   const int64_t *dilation = argument(m, "dilation")->ints;
   int64_t pad[4] = {0}, none[2] = {0, 0};
   for (int d = 0; d < 2; d++) { // pad's list begins with the last dim
-    int64_t all = padding->kind == CNN_INTS    ? 2 * padding->ints[d]
-                  : padding->i == CNN_PAD_SAME ? dilation[d] * (kernel[d] - 1)
-                                               : 0;
-    pad[2 * (1 - d)] = all / 2;
-    pad[2 * (1 - d) + 1] = all - all / 2;
+    int64_t *before = &pad[2 * (1 - d)];
+    if (padding->kind == CNN_INTS) { // one size, one per dim, or those before and those after
+      before[0] = padding->ints[padding->n > 1 ? d : 0];
+      before[1] = padding->n == 4 ? padding->ints[2 + d] : before[0];
+    } else if (padding->i == CNN_PAD_SAME) {
+      int64_t all = dilation[d] * (kernel[d] - 1);
+      before[0] = all / 2;
+      before[1] = all - all / 2;
+    }
   }
   cnn_tensor *x = cnn_do(f, pad, CNN_A_T(in[0]), CNN_A_INTS(4, pad), CNN_A_I(mode->i));
   cnn_arg replace[CNN_MAX_ARGS] = {{0}};

@@ -8,6 +8,9 @@
 // Copies `from`, which broadcasts to `to`, converting its dtype. They must not overlap.
 void cnn_copy_view(const cnn_view *to, const cnn_view *from);
 
+// to[i * st] = from[i * sf] for n elements of `size` bytes.
+void cnn_copy_run(size_t size, int64_t n, void *to, int64_t st, const void *from, int64_t sf);
+
 // Sets every element to 0.
 void cnn_clear_view(const cnn_view *v);
 

@@ -6,6 +6,7 @@
 #include "base/half.h"
 #include "base/parallel.h"
 #include "cpu/clones.h"
+#include "cpu/copy.h"
 
 #define DEFAULT_GRAIN 32768
 
@@ -55,27 +56,6 @@ void cnn_nest_make(cnn_nest *nest, int ndim, const int64_t *shape, const cnn_vie
   if (nest->ndim > 0) nest->ndim = last + 1;
 }
 
-#define COPY_RUN(type)                                                                             \
-  do {                                                                                             \
-    const type *s = (const type *)source;                                                          \
-    type *t = (type *)target;                                                                      \
-    for (int64_t i = 0; i < n; i++) t[i * target_stride] = s[i * source_stride];                   \
-  } while (0)
-
-static void copy_run(size_t size, int64_t n, const char *source, int64_t source_stride,
-                     char *target, int64_t target_stride) {
-  if (source_stride == 1 && target_stride == 1) {
-    memcpy(target, source, (size_t)n * size);
-    return;
-  }
-  switch (size) {
-  case 1: COPY_RUN(uint8_t); break;
-  case 2: COPY_RUN(uint16_t); break;
-  case 4: COPY_RUN(uint32_t); break;
-  default: COPY_RUN(uint64_t); break;
-  }
-}
-
 // Walks n elements from `at`, innermost run by innermost run.
 static void walk(const cnn_nest *nest, int k, int64_t at, int64_t n, char *buffer, bool gather) {
   int inner = nest->ndim - 1;
@@ -98,9 +78,9 @@ static void walk(const cnn_nest *nest, int k, int64_t at, int64_t n, char *buffe
     if (run > n) run = n;
     char *p = nest->data[k] + offset * (int64_t)size;
     if (gather)
-      copy_run(size, run, p, nest->strides[k][inner], buffer, 1);
+      cnn_copy_run(size, run, buffer, 1, p, nest->strides[k][inner]);
     else
-      copy_run(size, run, buffer, 1, p, nest->strides[k][inner]);
+      cnn_copy_run(size, run, p, nest->strides[k][inner], buffer, 1);
     buffer += (size_t)run * size;
     n -= run;
     offset += run * nest->strides[k][inner];

@@ -165,26 +165,6 @@ void cnn_add_run(cnn_dtype o_dtype, int64_t n, void *to, int64_t sx, const void 
   }
 }
 
-#define COPY_RUN(type)                                                                             \
-  do {                                                                                             \
-    type *t = (type *)(void *)to;                                                                  \
-    const type *s = (const type *)(const void *)from;                                              \
-    for (int64_t i = 0; i < n; i++) t[i * st] = s[i * ss];                                         \
-  } while (0)
-
-static void copy_run(size_t size, int64_t n, char *to, int64_t st, const char *from, int64_t ss) {
-  if (st == 1 && ss == 1) {
-    memcpy(to, from, (size_t)n * size);
-    return;
-  }
-  switch (size) {
-  case 1: COPY_RUN(uint8_t); break;
-  case 2: COPY_RUN(uint16_t); break;
-  case 4: COPY_RUN(uint32_t); break;
-  default: COPY_RUN(uint64_t); break;
-  }
-}
-
 // One block; view 0 of the nest is x's, view 1 o's.
 static void move_block(const cnn_indexing *ix, mode how, const cnn_nest *block, char *x, char *o) {
   int inner = block->ndim - 1;
@@ -196,9 +176,9 @@ static void move_block(const cnn_indexing *ix, mode how, const cnn_nest *block, 
     if (how == ADD)
       cnn_add_run(ix->o_dtype, run, x, sx, o, so);
     else if (how == READ)
-      copy_run((size_t)x_size, run, o, so, x, sx);
+      cnn_copy_run((size_t)x_size, run, o, so, x, sx);
     else
-      copy_run((size_t)x_size, run, x, sx, o, so);
+      cnn_copy_run((size_t)x_size, run, x, sx, o, so);
     int d = inner - 1;
     for (; d >= 0; d--) {
       x += block->strides[0][d] * x_size;

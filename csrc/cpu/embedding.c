@@ -34,9 +34,7 @@ static cnn_status run_embedding(cnn_call *call) {
     if (d < input->ndim) index->strides[d] = input->strides[d];
   }
   ix.x_strides[input->ndim] = weight->strides[1];
-  CNN_TRY(cnn_indexing_check(call->ctx, &ix));
-  cnn_indexing_read(&ix);
-  return CNN_OK;
+  return cnn_indexing_read(call->ctx, &ix);
 }
 
 typedef struct table {

@@ -65,10 +65,8 @@ typedef cnn_status (*describe_fn)(cnn_call *call, cnn_indexing *ix, const cnn_vi
 static cnn_status read_from(cnn_call *call, describe_fn describe) {
   cnn_indexing ix;
   CNN_TRY(describe(call, &ix, &call->in[0]));
-  CNN_TRY(cnn_indexing_check(call->ctx, &ix));
   set_other(&ix, &call->out[0]);
-  cnn_indexing_read(&ix);
-  return CNN_OK;
+  return cnn_indexing_read(call->ctx, &ix);
 }
 
 // The result is x, changed: in place the two are one, so nothing is written before the check.

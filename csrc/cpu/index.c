@@ -63,9 +63,7 @@ static cnn_status run_index(cnn_call *call) {
   cnn_indexing ix;
   describe(&ix, &call->in[0], call->in + 1, call->n_in - 1, &call->args[2]);
   set_other(&ix, &call->out[0]);
-  CNN_TRY(cnn_indexing_check(call->ctx, &ix));
-  cnn_indexing_read(&ix);
-  return CNN_OK;
+  return cnn_indexing_read(call->ctx, &ix);
 }
 
 static cnn_status run_index_backward(cnn_call *call) {

@@ -6,14 +6,17 @@
 #include "cpu/indexing.h"
 
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include "base/half.h"
 #include "base/parallel.h"
+#include "cpu/clones.h"
 #include "cpu/copy.h"
 #include "cpu/elementwise.h"
 
 #define CHUNK 256
+#define RUN   4096  // elements whose indices stay in the nearest cache
 #define GRAIN 32768 // elements worth a thread
 
 typedef enum mode { READ, WRITE, ADD } mode;
@@ -61,21 +64,36 @@ static const int64_t *positions(const cnn_nest *nest, cnn_dtype dtype, int64_t a
   return piece;
 }
 
+typedef struct check {
+  cnn_nest nest;
+  cnn_dtype dtype;
+  uint64_t size;
+  atomic_bool bad;
+} check;
+
+static void check_range(void *arg, int64_t begin, int64_t end) {
+  check *c = arg;
+  for (int64_t at = begin; at < end; at += CHUNK) {
+    int64_t piece[CHUNK], n = end - at < CHUNK ? end - at : CHUNK;
+    const int64_t *p = positions(&c->nest, c->dtype, at, n, piece);
+    uint64_t bad = 0;
+    for (int64_t i = 0; i < n; i++) bad |= (uint64_t)p[i] - 1 >= c->size;
+    if (bad) atomic_store_explicit(&c->bad, true, memory_order_relaxed);
+  }
+}
+
 cnn_status cnn_indexing_check(cnn_context *ctx, const cnn_indexing *ix) {
   for (int k = 0; k < ix->n; k++) {
     const cnn_indexer *index = &ix->index[k];
     const cnn_view *v = index->view;
-    cnn_nest nest;
-    ordered_nest(&nest, v->ndim, v->shape, v->data, v->strides, v->dtype);
-    for (int64_t at = 0; at < nest.numel; at += CHUNK) {
-      int64_t piece[CHUNK], n = nest.numel - at < CHUNK ? nest.numel - at : CHUNK;
-      const int64_t *p = positions(&nest, v->dtype, at, n, piece);
-      uint64_t bad = 0;
-      for (int64_t i = 0; i < n; i++) bad |= (uint64_t)p[i] - 1 >= (uint64_t)index->size;
-      if (!bad) continue;
-      for (int64_t i = 0; i < n; i++)
-        if ((uint64_t)p[i] - 1 >= (uint64_t)index->size)
-          return cnn_bad_index(ctx, p[i], index->dim, index->size);
+    check c = {.dtype = v->dtype, .size = (uint64_t)index->size};
+    atomic_init(&c.bad, false);
+    ordered_nest(&c.nest, v->ndim, v->shape, v->data, v->strides, v->dtype);
+    cnn_parallel_for(c.nest.numel, 1 << 17, check_range, &c);
+    // The first one is named.
+    for (int64_t i = 0; i < c.nest.numel && c.bad; i++) {
+      int64_t piece[1], value = *positions(&c.nest, v->dtype, i, 1, piece);
+      if ((uint64_t)value - 1 >= c.size) return cnn_bad_index(ctx, value, index->dim, index->size);
     }
   }
   return CNN_OK;
@@ -229,20 +247,142 @@ static void run_places(const cnn_indexing *ix, mode how, int64_t begin, int64_t 
   }
 }
 
+// ---------------------------------------------------------------------------------------------
+// The commonest case by itself: single elements by one int64 index tensor, in long runs
+
+CNN_CLONES static bool in_range(int64_t n, const int64_t *p, int64_t sp, uint64_t size) {
+  uint64_t bad = 0;
+  if (sp == 1)
+    for (int64_t i = 0; i < n; i++) bad |= (uint64_t)p[i] - 1 >= size;
+  else
+    for (int64_t i = 0; i < n; i++) bad |= (uint64_t)p[i * sp] - 1 >= size;
+  return bad == 0;
+}
+
+#define RUN_ELEMENTS(type)                                                                         \
+  do {                                                                                             \
+    type *x = (type *)(void *)px, *o = (type *)(void *)po;                                         \
+    if (how == WRITE)                                                                              \
+      for (int64_t i = 0; i < n; i++) x[(p[i * sp] - 1) * step + i * sx] = o[i * so];              \
+    else if (sp == 1 && so == 1 && sx == 0 && step == 1)                                           \
+      for (int64_t i = 0; i < n; i++) o[i] = x[p[i] - 1];                                          \
+    else if (sp == 1 && so == 1)                                                                   \
+      for (int64_t i = 0; i < n; i++) o[i] = x[(p[i] - 1) * step + i * sx];                        \
+    else                                                                                           \
+      for (int64_t i = 0; i < n; i++) o[i * so] = x[(p[i * sp] - 1) * step + i * sx];              \
+  } while (0)
+
+// Reading checks on its way.
+static bool run_elements(const cnn_indexing *ix, mode how, int64_t n, char *px, int64_t sx,
+                         const int64_t *p, int64_t sp, char *po, int64_t so) {
+  int64_t step = ix->index[0].step;
+  if (how == READ && !in_range(n, p, sp, (uint64_t)ix->index[0].size)) return false;
+  if (how != ADD) {
+    switch (cnn_dtype_size(ix->x_dtype)) {
+    case 1: RUN_ELEMENTS(uint8_t); break;
+    case 2: RUN_ELEMENTS(uint16_t); break;
+    case 4: RUN_ELEMENTS(uint32_t); break;
+    default: RUN_ELEMENTS(uint64_t); break;
+    }
+    return true;
+  }
+  switch (ix->o_dtype) {
+#define ADD_ELEMENTS(name, X, O, value)                                                            \
+  case CNN_##name: {                                                                               \
+    X *x = (X *)(void *)px;                                                                        \
+    const O *o = (const O *)(const void *)po;                                                      \
+    if (sp == 1 && so == 1 && sx == 0 && step == 1)                                                \
+      for (int64_t i = 0; i < n; i++) {                                                            \
+        O v = o[i];                                                                                \
+        x[p[i] - 1] = (X)(x[p[i] - 1] + value);                                                    \
+      }                                                                                            \
+    else                                                                                           \
+      for (int64_t i = 0; i < n; i++) {                                                            \
+        O v = o[i * so];                                                                           \
+        X *to = &x[(p[i * sp] - 1) * step + i * sx];                                               \
+        *to = (X)(*to + value);                                                                    \
+      }                                                                                            \
+    break;                                                                                         \
+  }
+    SUMS(ADD_ELEMENTS)
+#undef ADD_ELEMENTS
+  default:
+    for (int64_t i = 0; i < n; i++) px[(p[i * sp] - 1) * step + i * sx] |= po[i * so];
+  }
+  return true;
+}
+
+static bool is_simple(const cnn_indexing *ix) {
+  int last = ix->n_places - 1;
+  if (ix->n != 1 || ix->index[0].dtype != CNN_I64 || last < 0 || ix->shape[last] < 16) return false;
+  for (int d = ix->n_places; d < ix->ndim; d++)
+    if (ix->shape[d] != 1) return false;
+  return true;
+}
+
+// False when an index is out of range.
+static bool run_simple(const cnn_indexing *ix, mode how, int64_t begin, int64_t end) {
+  const cnn_indexer *index = &ix->index[0];
+  int last = ix->n_places - 1;
+  bool good = true;
+  int64_t at[CNN_MAX_DIMS], rest = begin, x = 0, o = 0, p = 0, n = end - begin;
+  int64_t x_size = (int64_t)cnn_dtype_size(ix->x_dtype);
+  int64_t o_size = (int64_t)cnn_dtype_size(ix->o_dtype);
+  for (int d = last; d >= 0; d--) {
+    at[d] = rest % ix->shape[d];
+    rest /= ix->shape[d];
+    x += at[d] * ix->x_strides[d], o += at[d] * ix->o_strides[d], p += at[d] * index->strides[d];
+  }
+  while (n > 0) {
+    int64_t run = ix->shape[last] - at[last];
+    if (run > n) run = n;
+    if (run > RUN) run = RUN;
+    good &= run_elements(ix, how, run, ix->x + x * x_size, ix->x_strides[last],
+                         (const int64_t *)(const void *)index->data + p, index->strides[last],
+                         ix->o + o * o_size, ix->o_strides[last]);
+    n -= run;
+    at[last] += run;
+    x += run * ix->x_strides[last], o += run * ix->o_strides[last];
+    p += run * index->strides[last];
+    for (int d = last; d > 0 && at[d] == ix->shape[d]; d--) {
+      x += ix->x_strides[d - 1] - at[d] * ix->x_strides[d];
+      o += ix->o_strides[d - 1] - at[d] * ix->o_strides[d];
+      p += index->strides[d - 1] - at[d] * index->strides[d];
+      at[d] = 0;
+      at[d - 1]++;
+    }
+  }
+  return good;
+}
+
 static int64_t count(const cnn_indexing *ix, int first, int last) {
   int64_t n = 1;
   for (int d = first; d < last; d++) n *= ix->shape[d];
   return n;
 }
 
+typedef struct reading {
+  const cnn_indexing *ix;
+  bool simple;
+  atomic_bool bad;
+} reading;
+
 static void read_range(void *arg, int64_t begin, int64_t end) {
-  run_places(arg, READ, begin, end);
+  reading *r = arg;
+  if (!r->simple)
+    run_places(r->ix, READ, begin, end);
+  else if (!run_simple(r->ix, READ, begin, end))
+    atomic_store_explicit(&r->bad, true, memory_order_relaxed);
 }
 
-void cnn_indexing_read(const cnn_indexing *ix) {
-  cnn_indexing copy = *ix;
+cnn_status cnn_indexing_read(cnn_context *ctx, const cnn_indexing *ix) {
   int64_t places = count(ix, 0, ix->n_places), block = count(ix, ix->n_places, ix->ndim);
-  if (places > 0 && block > 0) cnn_parallel_for(places, GRAIN / block + 1, read_range, &copy);
+  reading r = {.ix = ix, .simple = is_simple(ix) && ix->index[0].size > 0};
+  atomic_init(&r.bad, false);
+  if (!r.simple) CNN_TRY(cnn_indexing_check(ctx, ix));
+  if (places == 0 || block == 0) return r.simple ? cnn_indexing_check(ctx, ix) : CNN_OK;
+  cnn_parallel_for(places, GRAIN / block + 1, read_range, &r);
+  return r.bad ? cnn_indexing_check(ctx, ix) : CNN_OK;
 }
 
 typedef struct cut {
@@ -250,6 +390,14 @@ typedef struct cut {
   mode how;
   int dim; // along which the space is cut
 } cut;
+
+static void run_all(const cnn_indexing *ix, mode how) {
+  int64_t places = count(ix, 0, ix->n_places);
+  if (is_simple(ix))
+    run_simple(ix, how, 0, places);
+  else
+    run_places(ix, how, 0, places);
+}
 
 static void write_range(void *arg, int64_t begin, int64_t end) {
   const cut *c = arg;
@@ -260,24 +408,27 @@ static void write_range(void *arg, int64_t begin, int64_t end) {
   ix.o += begin * ix.o_strides[d] * (int64_t)cnn_dtype_size(ix.o_dtype);
   for (int k = 0; k < ix.n && d < ix.n_places; k++)
     ix.index[k].data += begin * ix.index[k].strides[d] * (int64_t)cnn_dtype_size(ix.index[k].dtype);
-  run_places(&ix, c->how, 0, count(&ix, 0, ix.n_places));
+  run_all(&ix, c->how);
 }
 
 static void write(const cnn_indexing *ix, mode how) {
   int64_t n = count(ix, 0, ix->ndim);
   cut c = {ix, how, -1};
   if (n == 0) return;
-  if (n >= 2 * GRAIN)
+  if (n >= 2 * GRAIN && cnn_num_threads() > 1)
     for (int d = 0; d < ix->ndim; d++)
       if (ix->x_strides[d] != 0 && ix->shape[d] > 1 &&
           (c.dim < 0 || ix->shape[d] > ix->shape[c.dim]))
         c.dim = d;
   if (c.dim < 0) {
-    run_places(ix, how, 0, count(ix, 0, ix->n_places));
+    run_all(ix, how);
     return;
   }
-  // Pieces of a run keep whole cache lines to themselves.
+  // However it is cut, an element of x gets its values in one order. Pieces are few, since each
+  // walks all the places, and long enough to keep whole cache lines to themselves.
   int64_t grain = GRAIN / (n / ix->shape[c.dim]) + 1;
+  int64_t share = ix->shape[c.dim] / (2 * cnn_num_threads());
+  if (grain < share) grain = share;
   if (ix->x_strides[c.dim] == 1 && grain < 64) grain = 64;
   cnn_parallel_for(ix->shape[c.dim], grain, write_range, &c);
 }

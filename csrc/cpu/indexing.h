@@ -30,12 +30,13 @@ typedef struct cnn_indexing {
   cnn_indexer index[CNN_MAX_DIMS];
 } cnn_indexing;
 
-// CNN_INDEX, naming the first index that is out of range. The others need checked indices.
+// CNN_INDEX, naming the first index that is out of range. Writing and adding need checked indices.
 cnn_status cnn_indexing_check(cnn_context *ctx, const cnn_indexing *ix);
 // "index 12 is out of range for dim 1 of size 10 (1..10)": value as in the tensor, dim 0-based.
 cnn_status cnn_bad_index(cnn_context *ctx, int64_t value, int dim, int64_t size);
 
-void cnn_indexing_read(const cnn_indexing *ix);  // o = x[...]
+// o = x[...], o being a fresh result: checks on its way.
+cnn_status cnn_indexing_read(cnn_context *ctx, const cnn_indexing *ix);
 void cnn_indexing_write(const cnn_indexing *ix); // x[...] = o; of equal places the last one stays
 // x[...] += o, in the order of the space. x is float32 where o has a half type, else of o's dtype.
 void cnn_indexing_add(const cnn_indexing *ix);

@@ -40,15 +40,32 @@ static void describe(padding *p, const cnn_view *x, const cnn_view *y, const cnn
   }
 }
 
-// Offsets of row number r of the padded tensor and of the row of x that it shows (-1: none).
-static void find_row(const padding *p, int64_t r, int64_t *in, int64_t *out) {
-  *in = *out = 0;
-  for (int d = p->x.ndim - 2; d >= 0; d--) {
-    int64_t i = r % p->y.shape[d], k = source(p->mode, i - p->before[d], p->x.shape[d]);
-    r /= p->y.shape[d];
-    *out += i * p->y.strides[d];
-    *in = k < 0 || *in < 0 ? -1 : *in + k * p->x.strides[d];
+// A walk over the rows of the padded tensor.
+typedef struct walk {
+  int64_t index[CNN_MAX_DIMS];
+  int64_t in, out; // offsets of the row and of the row of x that it shows (-1: none)
+} walk;
+
+static void find_row(const padding *p, walk *w) {
+  w->in = w->out = 0;
+  for (int d = 0; d < p->x.ndim - 1; d++) {
+    int64_t k = source(p->mode, w->index[d] - p->before[d], p->x.shape[d]);
+    w->out += w->index[d] * p->y.strides[d];
+    w->in = k < 0 || w->in < 0 ? -1 : w->in + k * p->x.strides[d];
   }
+}
+
+static void first_row(const padding *p, int64_t r, walk *w) {
+  for (int d = p->x.ndim - 2; d >= 0; d--) {
+    w->index[d] = r % p->y.shape[d];
+    r /= p->y.shape[d];
+  }
+  find_row(p, w);
+}
+
+static void next_row(const padding *p, walk *w) {
+  for (int d = p->x.ndim - 2; d >= 0 && ++w->index[d] == p->y.shape[d]; d--) w->index[d] = 0;
+  find_row(p, w);
 }
 
 #define RUN(type)                                                                                  \
@@ -77,9 +94,10 @@ static void pad_rows(void *arg, int64_t begin, int64_t end) {
   int64_t sx = p->x.strides[d], st = p->y.strides[d];
   const char *from = p->x.data;
   char *to = p->y.data;
-  for (int64_t r = begin; r < end; r++) {
-    int64_t in, out;
-    find_row(p, r, &in, &out);
+  walk w;
+  first_row(p, begin, &w);
+  for (int64_t r = begin; r < end; r++, next_row(p, &w)) {
+    int64_t in = w.in, out = w.out;
     // [first, last) is copied from x as it is; nothing of a row that shows none.
     int64_t first = before < 0 ? 0 : before < width ? before : width;
     int64_t last = size + before < first ? first : size + before < width ? size + before : width;
@@ -156,9 +174,10 @@ static void add_rows(void *arg, int64_t begin, int64_t end) {
   int64_t sx = p->x.strides[d], sy = p->y.strides[d];
   int64_t first = before < 0 ? 0 : before < width ? before : width;
   int64_t last = size + before < first ? first : size + before < width ? size + before : width;
-  for (int64_t r = begin * g->rows; r < end * g->rows; r++) {
-    int64_t in, out;
-    find_row(p, r, &in, &out);
+  walk w;
+  first_row(p, begin * g->rows, &w);
+  for (int64_t r = begin * g->rows; r < end * g->rows; r++, next_row(p, &w)) {
+    int64_t in = w.in, out = w.out;
     switch (p->y.dtype) {
     case CNN_F32: ADD_ROW(float); break;
     case CNN_F64: ADD_ROW(double); break;

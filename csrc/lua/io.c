@@ -158,13 +158,14 @@ static int l_save(lua_State *L) {
     lua_rawgeti(L, 4, i);
     const char *name = check_text(L, S, -2, "save", "a tensor's name");
     cnn_tensor *t = cnn_check_tensor(L, S, -1, "save", "a tensor to save");
-    status = cnn_archive_add(&S->ctx, a, name, t);
+    CNN_WITH_ROOM(L, S, status, cnn_archive_add(&S->ctx, a, name, t));
     lua_pop(L, 2);
   }
   lua_pushnil(L);
   while (status == CNN_OK && lua_next(L, 5)) {
     const char *key = check_text(L, S, -2, "save", "a key of the metadata");
-    status = cnn_archive_add_text(&S->ctx, a, key, check_text(L, S, -1, "save", "metadata"));
+    const char *text = check_text(L, S, -1, "save", "metadata");
+    CNN_WITH_ROOM(L, S, status, cnn_archive_add_text(&S->ctx, a, key, text));
     lua_pop(L, 1);
   }
   if (status == CNN_OK && kind == NPY && a->n != 1)

@@ -281,7 +281,7 @@ local WORDS = { ["true"] = true, ["false"] = false, nan = 0 / 0, inf = math.huge
 function Parser:number(text)
   local value = tonumber(text)
   if not value or text:find("[xXpP]") then self:bad("no number") end
-  if subtype(value) ~= "integer" and text:find("^-?%d+$") and (value < -MAX_EXACT or value > MAX_EXACT) then
+  if subtype(value) ~= "integer" and text:find("^-?%d+$") and format("%.0f", value) ~= text then
     fail(format("load: %s: the integer %s does not fit a Lua number here; use Lua 5.3 or later", self.path, text))
   end
   return value

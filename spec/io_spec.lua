@@ -135,7 +135,7 @@ describe("safetensors", function()
   end)
 
   it("keeps NaN, infinities, negative zero and int64 to the bit", function()
-    local x = cnn.tensor({ 0 / 0, math.huge, -math.huge, -0.0, 5e-324 }, "float64")
+    local x = cnn.tensor({ 0 / 0, math.huge, -math.huge, -1 / math.huge, 5e-324 }, "float64")
     local y = round_trip({ x = x }).x
     assert.is_true(same(x, y))
     assert.equal(-math.huge, 1 / y:get(4))

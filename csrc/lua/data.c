@@ -210,7 +210,9 @@ void cnn_open_data(lua_State *L, cnn_lua *S) {
                                            {"data_close", l_close},   {NULL, NULL}};
   cnn_push_metatable(L, S, CNN_BOX_LOADER);
   lua_pushcfunction(L, loader_gc);
-  lua_setfield(L, -2, "__gc");
+  lua_pushvalue(L, -1);
+  lua_setfield(L, -3, "__gc");
+  lua_setfield(L, -2, "__close"); // Lua 5.4 ends the workers where a loop is left
   lua_pop(L, 1);
   cnn_set_functions(L, S, functions);
 }

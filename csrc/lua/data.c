@@ -96,8 +96,8 @@ static float *read_floats(lua_State *L, cnn_lua *S, const char *key, int *n) {
   return list;
 }
 
-// A list of sources {tensor =, scale = {...}, shift = {...}} (both or neither). Leaves scratch on the
-// stack.
+// A list of sources {tensor =, scale = {...}, shift = {...}} (both or neither). Leaves scratch on
+// the stack.
 static int read_sources(lua_State *L, cnn_lua *S, int i, cnn_rows *rows) {
   luaL_checktype(L, i, LUA_TTABLE);
   int n = (int)cnn_rawlen(L, i);
@@ -143,8 +143,7 @@ static cnn_status make_loader(cnn_lua *S, const cnn_rows *rows, int n, const cnn
                         (double)least);
   }
   if (status == CNN_OK)
-    status =
-        cnn_loader_create(&S->ctx, rows, n, zero_based, count, batch, drop_last, threads, out);
+    status = cnn_loader_create(&S->ctx, rows, n, zero_based, count, batch, drop_last, threads, out);
   cnn_free(zero_based);
   return status;
 }
@@ -173,7 +172,8 @@ static int l_loader(lua_State *L) {
   return 1;
 }
 
-// data_next(loader): the tensors of the next batch; nothing past the last one, or of a closed loader.
+// data_next(loader): the tensors of the next batch; nothing past the last one, or of a closed
+// loader.
 static int l_next(lua_State *L) {
   cnn_lua *S = cnn_state(L);
   cnn_box *box = cnn_to_box(L, 1, CNN_BOX_LOADER), *boxes[CNN_LOADER_SOURCES];
@@ -205,7 +205,7 @@ static int l_close(lua_State *L) {
 }
 
 void cnn_open_data(lua_State *L, cnn_lua *S) {
-  static const cnn_function functions[] = {{"data_order", l_order}, {"data_seed", l_seed},
+  static const cnn_function functions[] = {{"data_order", l_order},   {"data_seed", l_seed},
                                            {"data_loader", l_loader}, {"data_next", l_next},
                                            {"data_close", l_close},   {NULL, NULL}};
   cnn_push_metatable(L, S, CNN_BOX_LOADER);

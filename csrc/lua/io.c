@@ -134,9 +134,12 @@ static cnn_status save(cnn_lua *S, const char *path, file_kind kind, const cnn_a
   const char *outer = S->ctx.op;
   S->ctx.op = "save";
   cnn_status status;
-  if (kind == NPZ) status = cnn_npz_save(&S->ctx, path, a);
-  else if (kind == SAFETENSORS) status = cnn_safetensors_save(&S->ctx, path, a);
-  else status = cnn_npy_save(&S->ctx, path, a->entries[0].tensor);
+  if (kind == NPZ)
+    status = cnn_npz_save(&S->ctx, path, a);
+  else if (kind == SAFETENSORS)
+    status = cnn_safetensors_save(&S->ctx, path, a);
+  else
+    status = cnn_npy_save(&S->ctx, path, a->entries[0].tensor);
   S->ctx.op = outer;
   return status;
 }
@@ -243,12 +246,9 @@ static int l_read_bytes(lua_State *L) {
 }
 
 void cnn_open_io(lua_State *L, cnn_lua *S) {
-  static const cnn_function functions[] = {{"io_load", l_load},
-                                           {"io_save", l_save},
-                                           {"is_utf8", l_is_utf8},
-                                           {"read_idx", l_read_idx},
-                                           {"read_bytes", l_read_bytes},
-                                           {NULL, NULL}};
+  static const cnn_function functions[] = {{"io_load", l_load},          {"io_save", l_save},
+                                           {"is_utf8", l_is_utf8},       {"read_idx", l_read_idx},
+                                           {"read_bytes", l_read_bytes}, {NULL, NULL}};
   cnn_push_metatable(L, S, CNN_BOX_ARCHIVE);
   lua_pushcfunction(L, archive_gc);
   lua_setfield(L, -2, "__gc");

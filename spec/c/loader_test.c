@@ -13,6 +13,14 @@
 #include "base/alloc.h"
 #include "cnn.h"
 
+#if defined(__SANITIZE_THREAD__)
+// Children start threads here; the thread sanitizer would end them for that.
+const char *__tsan_default_options(void);
+const char *__tsan_default_options(void) {
+  return "die_after_fork=0";
+}
+#endif
+
 static int passed, failed;
 
 static void report(bool ok, const char *what, int line) {

@@ -7,9 +7,7 @@ local data, core, raises = cnn.data, cnn.core, helper.raises
 local folder
 
 setup(function()
-  local pipe = io.popen("mktemp -d -p /dev/shm 2>/dev/null || mktemp -d")
-  folder = pipe:read("*l")
-  pipe:close()
+  folder = helper.folder()
 end)
 teardown(function() os.execute("rm -rf " .. folder) end)
 
@@ -18,15 +16,6 @@ local function write(name, text)
   file:write(text)
   file:close()
   return folder .. "/" .. name
-end
-
--- What a script prints, run by the interpreter at hand behind `prefix`.
-local function execute(script, prefix)
-  local pipe = io.popen(("export LUA_PATH='%s' LUA_CPATH='%s'; %s %s %s 2>&1"):format(
-    package.path, package.cpath, prefix or "", helper.interpreter(), write("script.lua", script)))
-  local text = pipe:read("*a")
-  pipe:close()
-  return text
 end
 
 -- The rows 1..n, as a data set whose samples tell their position.
@@ -198,7 +187,7 @@ describe("DataLoader", function()
 
   it("survives the end of the program in the middle of an epoch", function()
     for _, ending in ipairs { "", "os.exit(0)", "os.exit(0, true)", "error 'over'" } do
-      local text = execute(([[
+      local text = helper.run(([[
         local cnn = require "cnn"
         local ds = cnn.data.TensorDataset(cnn.zeros(100000, 100))
         for i, x in cnn.data.DataLoader(ds, { batch_size = 1000, num_workers = 3, shuffle = true }):iter() do
@@ -476,13 +465,13 @@ describe("well-known data sets", function()
   it("are found by CNN_DATA and under ./data", function()
     fake_mnist("found/fashion-mnist")
     local script = 'print(#require("cnn").data.fashion_mnist{ train = false })'
-    assert.equal("2\n", execute(script, ("CNN_DATA=%s/found"):format(folder)))
+    assert.equal("2\n", helper.run(script, ("CNN_DATA=%s/found"):format(folder)))
     fake_mnist("work/data/fashion-mnist")
     local enter = [[
       ROOT=$PWD; cd %s/work
       export LUA_PATH="$LUA_PATH;$ROOT/lua/?.lua;$ROOT/lua/?/init.lua" LUA_CPATH="$LUA_CPATH;$ROOT/%s/lua/%s/?.so"]]
     local out, abi = os.getenv "CNN_OUT" or "build/release", _VERSION:match("%d.%d")
-    assert.equal("2\n", execute(script, enter:format(folder, out, abi) .. "\n"))
+    assert.equal("2\n", helper.run(script, enter:format(folder, out, abi) .. "\n"))
   end)
 
   it("say where they were looked for and how to get them", function()

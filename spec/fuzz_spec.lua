@@ -5,6 +5,7 @@
 -- Files are good ones with a few random changes. CNN_FUZZ_ROUNDS and CNN_FUZZ_SEED ask for more of them,
 -- or for others.
 local cnn = require "cnn"
+local helper = require "spec.helper"
 
 local ROUNDS = tonumber(os.getenv "CNN_FUZZ_ROUNDS") or 400
 local SEED = tonumber(os.getenv "CNN_FUZZ_SEED") or 1
@@ -159,9 +160,7 @@ end
 
 describe("damaged files", function()
   setup(function()
-    local pipe = io.popen("mktemp -d -p /dev/shm 2>/dev/null || mktemp -d")
-    folder = pipe:read("*l")
-    pipe:close()
+    folder = helper.folder()
   end)
   teardown(function() os.execute("rm -rf " .. folder) end)
 

@@ -95,5 +95,33 @@ function helper.raises(text, fn, ...)
   return message
 end
 
+-- The first line that a command prints.
+local function ask(command)
+  local pipe = assert(io.popen(command))
+  local line = pipe:read("*l")
+  pipe:close()
+  return line
+end
+
+-- A new empty folder, in memory where that is possible. Whoever takes it removes it.
+function helper.folder()
+  return ask "mktemp -d -p /dev/shm 2>/dev/null || mktemp -d"
+end
+
+-- What a script prints, stderr included, run by the interpreter at hand (the parent of the shell).
+-- `prefix` stands before the interpreter in the shell's command.
+function helper.run(script, prefix)
+  local name = os.tmpname()
+  local file = assert(io.open(name, "wb"))
+  file:write(script)
+  file:close()
+  local pipe = assert(io.popen(("export LUA_PATH='%s' LUA_CPATH='%s'; %s %s %s 2>&1"):format(
+    package.path, package.cpath, prefix or "", ask "readlink /proc/$PPID/exe", name)))
+  local text = pipe:read("*a")
+  pipe:close()
+  os.remove(name)
+  return text
+end
+
 package.loaded["spec.helper"] = helper
 return helper

@@ -3,15 +3,17 @@
 // whole program.
 //
 // A host calls cnn_init() once, makes a context per thread, runs ops by cnn_dispatch or in frames
-// (engine/op.h), modules by cnn_module_call, backward by cnn_backward, and steps by
-// cnn_optimizer_step. Every function that can fail returns a cnn_status and leaves its reason in
-// context->message. What a function creates is given back with cnn_unref.
+// (engine/op.h), modules by cnn_module_call, backward by cnn_backward, steps by cnn_optimizer_step,
+// and reads and writes files by cnn_safetensors_load and _save. Every function that can fail
+// returns a cnn_status and leaves its reason in context->message. What a function creates is given
+// back with cnn_unref.
 #ifndef CNN_CNN_H
 #define CNN_CNN_H
 
 #include "base/context.h"
 #include "engine/backward.h"
 #include "engine/dispatch.h"
+#include "io/safetensors.h"
 #include "nn/module.h"
 #include "ops/ops.h"
 #include "optim/optimizer.h"

@@ -236,6 +236,40 @@ describe("safetensors", function()
     assert.same({ 1, 1, 1 }, t.w.grad:totable())
   end)
 
+  it("holds a whole training: it goes on as if it had never been stopped", function()
+    local nn, F = cnn.nn, cnn.F
+    local data = cnn.data.TensorDataset(cnn.randn(32, 4), cnn.randint(1, 4, { 32 }))
+    local function start()
+      local model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.3), nn.Linear(8, 3))
+      return { model = model, opt = cnn.optim.AdamW(model:parameters(), { lr = 1e-2 }), epoch = 0 }
+    end
+    local function train(t, epochs)
+      for _ = 1, epochs do
+        for _, x, y in cnn.data.DataLoader(data, { batch_size = 8, shuffle = true, num_workers = 1 }):iter() do
+          t.opt:zero_grad()
+          F.cross_entropy(t.model(x), y):backward()
+          t.opt:step()
+        end
+        t.epoch = t.epoch + 1
+      end
+    end
+    local first = start()
+    train(first, 2)
+    cnn.save(path "run", {
+      model = first.model:state_dict(), opt = first.opt:state_dict(), rng = cnn.get_rng_state(), epoch = first.epoch,
+    })
+    train(first, 2)
+    local second, saved = start(), cnn.load(path "run")
+    second.model:load_state_dict(saved.model)
+    second.opt:load_state_dict(saved.opt)
+    second.epoch = saved.epoch
+    cnn.set_rng_state(saved.rng)
+    train(second, 2)
+    assert.equal(first.epoch, second.epoch)
+    assert.is_true(alike(first.model:state_dict(), second.model:state_dict()))
+    assert.is_true(alike(first.opt:state_dict(), second.opt:state_dict()))
+  end)
+
   it("keeps a file's permissions and follows links", function()
     cnn.save(path "x", { a = cnn.ones(1) })
     os.execute("chmod 600 " .. path "x" .. " && ln -s x " .. path "link")

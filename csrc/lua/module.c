@@ -384,15 +384,16 @@ static int l_tensors(lua_State *L) {
   cnn_module *m = check_module(L, S, 1, "parameters");
   cnn_entry_kind kind =
       strcmp(luaL_checkstring(L, 2), "buffer") == 0 ? CNN_ENTRY_BUFFER : CNN_ENTRY_PARAMETER;
+  bool duplicates = lua_toboolean(L, 3) != 0;
   found f = {0};
-  cnn_status status = cnn_module_tensors(&S->ctx, m, kind, lua_toboolean(L, 3), count_tensor, &f);
+  cnn_status status = cnn_module_tensors(&S->ctx, m, kind, duplicates, count_tensor, &f);
   if (status != CNN_OK) return cnn_raise(L, S, status);
   // Nothing may raise while the core walks: it writes into memory of Lua's, made beforehand.
   f.list = cnn_newud(L, (size_t)(f.n + 1) * sizeof *f.list, 0);
   f.text = cnn_newud(L, f.text_size + 1, 0);
   f.n = 0;
   f.text_size = 0;
-  status = cnn_module_tensors(&S->ctx, m, kind, lua_toboolean(L, 3), note_tensor, &f);
+  status = cnn_module_tensors(&S->ctx, m, kind, duplicates, note_tensor, &f);
   if (status != CNN_OK) return cnn_raise(L, S, status);
   lua_createtable(L, f.n, 0), lua_createtable(L, f.n, 0), lua_createtable(L, f.n, 0);
   int names = lua_gettop(L) - 2;

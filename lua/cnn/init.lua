@@ -23,6 +23,15 @@ for name, op in pairs(core.functions) do cnn[name] = op end
 for _, name in ipairs(PUBLIC) do cnn[name] = core[name] end
 for _, dtype in ipairs(tensor.dtypes) do cnn[dtype] = dtype end
 
+-- What graph nodes know is written in cnn.autograd, loaded at the first look at one.
+local nodes = core.node_metatable
+for _, event in ipairs { "__index", "__tostring" } do
+  nodes[event] = function(...)
+    require "cnn.autograd"
+    return nodes[event](...)
+  end
+end
+
 -- Submodules: cnn.nn is require "cnn.nn", on first use.
 local MODULES = {
   F = "cnn.functional", autograd = "cnn.autograd", cuda = "cnn.cuda", data = "cnn.data", io = "cnn.io",

@@ -60,9 +60,8 @@ for r = 1, rows do print(("%6s |%s"):format("1e" .. 4 - r, grid[r])) end
 print("        " .. ("-"):rep(30) .. "  steps; h: too high, r: right, l: too low")
 
 if svg then
-  cnn.viz.plot(svg, { title = "Three learning rates", x = "step", y = "loss", log_y = true, series = {
-    { name = curves[1][1], y = curves[1][2] }, { name = curves[2][1], y = curves[2][2] },
-    { name = curves[3][1], y = curves[3][2] },
-  } })
+  local series = {}
+  for i, c in ipairs(curves) do series[i] = { name = c[1], y = c[2] } end
+  cnn.viz.plot(series, { title = "Three learning rates", xlabel = "step", ylabel = "loss", log = "y" }):save(svg)
   print("plot saved to " .. svg)
 end

@@ -108,17 +108,23 @@ function helper.folder()
   return ask "mktemp -d -p /dev/shm 2>/dev/null || mktemp -d"
 end
 
--- What a script prints, stderr included, run by the interpreter at hand (the parent of the shell).
--- `prefix` stands before the interpreter in the shell's command.
+-- What a script's file prints, stderr included, run by the interpreter at hand (the parent of the shell).
+-- `prefix` stands before the interpreter in the shell's command, `arguments` after the file.
+function helper.run_file(path, arguments, prefix)
+  local pipe = assert(io.popen(("export LUA_PATH='%s' LUA_CPATH='%s'; %s %s %s %s 2>&1"):format(
+    package.path, package.cpath, prefix or "", ask "readlink /proc/$PPID/exe", path, arguments or "")))
+  local text = pipe:read("*a")
+  pipe:close()
+  return text
+end
+
+-- The same for a script's text.
 function helper.run(script, prefix)
   local name = os.tmpname()
   local file = assert(io.open(name, "wb"))
   file:write(script)
   file:close()
-  local pipe = assert(io.popen(("export LUA_PATH='%s' LUA_CPATH='%s'; %s %s %s 2>&1"):format(
-    package.path, package.cpath, prefix or "", ask "readlink /proc/$PPID/exe", name)))
-  local text = pipe:read("*a")
-  pipe:close()
+  local text = helper.run_file(name, nil, prefix)
   os.remove(name)
   return text
 end

@@ -1,0 +1,117 @@
+-- SPDX-License-Identifier: MIT
+-- examples/fundamentals: each script prints the facts that it exists for.
+local helper = require "spec.helper"
+
+-- Lines that must be there, in this order; a line that begins with % is a Lua pattern for the rest.
+local expected = {
+  parameters = {
+    "0.weight (8, 4)", "0.bias (8,)", "2.weight (2, 8)", "2.bias (2,)", "parameters: 58",
+    "requires_grad: true, leaf: true", "bytes: 128 = 32 x 4",
+  },
+  collapse = { "the same: true", "with tanh between the layers, the same: false" },
+  loss_and_steps = {
+    "MSE by hand equals the library's: true", "cross-entropy by hand equals the library's: true",
+    "%too high, 2.1 .*diverges", "%right, 0.3 .*converges", "%too low, 0.01 .*crawls",
+    "%steps; h: too high, r: right, l: too low",
+  },
+  optimizer_rules = {
+    "%^SGD  .*equal: true", "%^SGD with momentum .*equal: true", "%^RMSprop .*equal: true", "%^Adam  .*equal: true",
+    "%^AdamW .*equal: true",
+  },
+  handles = {
+    "x: shape (256, 256), strides (256, 1), float32, cpu, 262144 bytes", "allocated by x: 262144",
+    "view has x's data pointer: true", "copy has x's data pointer: false",
+    "allocated with view and copy: 393216", "after view:fill_(7): x[1][1] = 7, copy[1][1] = 0",
+    "same == x: true, view == x: false", "x freed, allocated: 393216 (the view keeps the buffer)",
+    "view freed, allocated: 131072 (the copy)", "all freed, allocated: 0",
+  },
+  strides = {
+    "(3, 1) true", "(1, 3) false", "(2, 1) true", "transposed, same bytes: true",
+    "made contiguous, same bytes: false", "x[{ {}, {2, 3} }]: shape (2, 2), strides (3, 1), offset 1",
+    "expanded: shape (4, 3), strides (0, 1), bytes of storage: 12",
+  },
+  layouts = {
+    "rows (1,), columns (2048,)", "%column takes [%d.]+ times row", "strided (2048, 2), contiguous (1024, 1)",
+    "NCHW (100352, 3136, 56, 1), channels_last (100352, 1, 1792, 32)", "%3x3 convolution: .* times NCHW",
+    "same values: true", "a result keeps its input's layout: true",
+  },
+  devices = {
+    "mixing: add: x is on cpu but y is on meta: move one, e.g. y:to(\"cpu\")",
+    "a new model's parameters and buffers: on cpu", "moved: on cpu, same parameter objects: true",
+    "the optimizer made before the move lowers the loss: true", "on meta: (100000, 100000), bytes taken: 0",
+    "the model on meta: (16, 1)",
+  },
+  sharing = {
+    "tied: 40 parameters, one tensor: true", "gradient = embedding's part + output's part: true",
+    "siamese branches, gradients add up: true", "two heads: (5, 1) and (5, 2), parameters 59",
+    "encoder and decoder: 40 parameters, tied after moving and loading: true",
+  },
+  linear_is_matmul = {
+    "%^Y .*equal: true", "%^dX .*equal: true", "%^dW .*equal: true", "%^db .*equal: true",
+  },
+  modes = {
+    "dropout, training: largest value 1.3333 = 1 / (1 - 0.25)", "share kept: 0.75, mean: 1.00",
+    "dropout, evaluation: identity true", "batch norm, training: mean 0.00, variance 1.00",
+    "running mean after one batch of mean 5: 0.5 = 0.9 * 0 + 0.1 * 5",
+    "evaluation uses the running statistics: 5 becomes 0.0", "batches seen: 101",
+  },
+  micro_training = {
+    "at the start             gradients 0.0, optimizer state 0.0 (in parameters' bytes)",
+    "after inference          gradients 0.0, optimizer state 0.0 (in parameters' bytes)",
+    "after one training step  gradients 1.0, optimizer state 2.0 (in parameters' bytes)",
+    "training saw the loss that inference saw: true", "loss went down: true", "steps counted: 2",
+    "after zero_grad          gradients 0.0, optimizer state 2.0 (in parameters' bytes)",
+    "after reset_state        gradients 0.0, optimizer state 0.0 (in parameters' bytes)",
+    "steps counted after the state was dropped: 1",
+  },
+  graph = {
+    "      TanhBackward0 saves 60 bytes", "        MatmulBackward0 saves 80 bytes", "  saved in all: 140 bytes",
+    "with h:detach(): the graph ends there", "  saved in all: 60 bytes",
+    "under no_grad: nothing is recorded", "  no graph", "after backward the saved tensors are gone: 0 kept",
+  },
+}
+
+local function check(text, lines)
+  local at = 1
+  for _, line in ipairs(lines) do
+    local _, last
+    if line:sub(1, 1) == "%" then
+      local pattern = line:sub(2):gsub("%.%*", "[^\n]*"):gsub("^%^", "\n")
+      _, last = ("\n" .. text):find(pattern, at)
+      if last then last = last - 1 end
+    else
+      _, last = ("\n" .. text .. "\n"):find("\n" .. line .. "\n", at, true)
+      if last then last = last - 2 end
+    end
+    if not last then error(("the line %q is missing (or out of order) in:\n%s"):format(line, text), 2) end
+    at = last + 1
+  end
+end
+
+describe("fundamentals", function()
+  for name, lines in pairs(expected) do
+    it(name, function()
+      check(helper.run_file("examples/fundamentals/" .. name .. ".lua"), lines)
+    end)
+  end
+
+  it("pictures", function()
+    local folder = helper.folder()
+    for name, text in pairs { graph = "MatmulBackward0", loss_and_steps = "Three learning rates" } do
+      local path = ("%s/%s.svg"):format(folder, name)
+      helper.run_file(("examples/fundamentals/%s.lua"):format(name), "--svg " .. path)
+      local file = assert(io.open(path))
+      local picture = file:read("*a")
+      file:close()
+      assert.truthy(picture:find("^<svg") or picture:find("^<%?xml"))
+      assert.truthy(picture:find(text, 1, true))
+    end
+    os.execute("rm -r " .. folder)
+  end)
+
+  it("every script is listed here", function()
+    local pipe = assert(io.popen("ls examples/fundamentals"))
+    for file in pipe:lines() do assert.truthy(expected[file:match("^(.*)%.lua$")], file) end
+    pipe:close()
+  end)
+end)

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: MIT
-// The folds of fold.h, from one text (fold_body.h) for each type computed in.
+// The folds of fold.h, from one text (fold_body.h) for each type of element.
 //
 // The moments of two sets are joined as in Chan, Golub, LeVeque, Algorithms for Computing the
 // Sample Variance (1983); within a block they are computed in two passes with the correction given
-// there. NaN wins every comparison: `(a > v) | (v != v)`, without branches, so that loops
-// vectorise.
+// there. NaN wins every comparison.
 #include "cpu/fold.h"
 
 #include <math.h>
-#include <string.h>
 
+#include "base/half.h"
 #include "cpu/clones.h"
 #include "cpu/scalar.h"
 
@@ -20,8 +19,8 @@
 
 #define PLUS(a, b)    ((a) + (b))
 #define TIMES(a, b)   ((a) * (b))
-#define LARGER(a, v)  (((a) < (v)) | IS_NAN(v) ? (v) : (a))
-#define SMALLER(a, v) (((a) > (v)) | IS_NAN(v) ? (v) : (a))
+#define LARGER(a, v)  (((v) > (a)) | IS_NAN(v) ? (v) : (a))
+#define SMALLER(a, v) (((v) < (a)) | IS_NAN(v) ? (v) : (a))
 #define MAGNITUDE(v)  ((v) < 0 ? -(v) : (v))
 
 V_FN float fold_exp_f32(float x) {
@@ -31,88 +30,120 @@ V_FN double fold_exp_f64(double x) {
   return v_exp_f64(x);
 }
 
-// T the elements, WORD the word that holds one, LANES of one block, INDEX an integer as wide as T,
-// WIDE what products and squares are computed in, COUNT what counts.
+// The body's parameters, which it forgets at its end. T is the type of the elements, VALUE what
+// LOAD makes of one, WORD the word that holds it (a STATE), LANES how many are folded side by side;
+// SUM is what is summed in, WIDE what is multiplied in, COUNT and INDEX what counts and tells rows.
+// SUMS_ONLY leaves all other folds out, FLOATS adds those of floats.
 #define SUFFIX    f32
 #define T         float
+#define VALUE     float
+#define LOAD(x)   (x)
 #define WORD      f
 #define STATE     double
+#define SUM       float
 #define WIDE      double
 #define COUNT     int32_t
-#define SUM       float
 #define INDEX     int32_t
 #define LANES     64
 #define LOWEST    (-HUGE_VALF)
 #define TOP       HUGE_VALF
-#define FLOATS    1
 #define IS_NAN(v) ((v) != (v))
 #define CLONES    CNN_CLONES
+#define FLOATS    1
+#define SUMS_ONLY 0
 #include "cpu/fold_body.h"
-#undef SUFFIX
-#undef T
-#undef COUNT
-#undef SUM
-#undef INDEX
-#undef LANES
-#undef LOWEST
-#undef TOP
-#undef CLONES
 
-#define SUFFIX f64
+#define SUFFIX    f64
+#define T         double
+#define VALUE     double
+#define LOAD(x)   (x)
+#define WORD      f
+#define STATE     double
+#define SUM       double
+#define WIDE      double
+#define COUNT     int64_t
+#define INDEX     int64_t
+#define LANES     16
+#define LOWEST    (-HUGE_VAL)
+#define TOP       HUGE_VAL
+#define IS_NAN(v) ((v) != (v))
 #define CLONES
-#define T      double
-#define COUNT  int64_t
-#define SUM    double
-#define INDEX  int64_t
-#define LANES  32
-#define LOWEST (-HUGE_VAL)
-#define TOP    HUGE_VAL
+#define FLOATS    1
+#define SUMS_ONLY 0
 #include "cpu/fold_body.h"
-#undef SUFFIX
-#undef T
-#undef WORD
-#undef STATE
-#undef WIDE
-#undef SUM
-#undef LOWEST
-#undef TOP
-#undef FLOATS
-#undef IS_NAN
 
 // Integers wrap around: sums and products are computed without sign.
 #define SUFFIX    i64
 #define T         int64_t
+#define VALUE     int64_t
+#define LOAD(x)   (x)
 #define WORD      i
 #define STATE     int64_t
-#define WIDE      uint64_t
 #define SUM       uint64_t
+#define WIDE      uint64_t
+#define COUNT     int64_t
+#define INDEX     int64_t
+#define LANES     16
 #define LOWEST    INT64_MIN
 #define TOP       INT64_MAX
-#define FLOATS    0
 #define IS_NAN(v) 0
+#define CLONES
+#define FLOATS    0
+#define SUMS_ONLY 0
 #include "cpu/fold_body.h"
 
-#define FOLD(words, title, type)                                                                   \
-  { words, title##_init_##type, title##_rows_##type, title##_columns_##type, title##_merge_##type }
-#define FOLDS(words, title)                                                                        \
-  const cnn_fold cnn_fold_##title[CNN_FOLD_TYPES] = {FOLD(words, title, f32),                      \
-                                                     FOLD(words, title, f64),                      \
-                                                     FOLD(words, title, i64)};
-#define FLOAT_FOLDS(words, title)                                                                  \
-  const cnn_fold cnn_fold_##title[CNN_FOLD_TYPES] = {FOLD(words, title, f32),                      \
-                                                     FOLD(words, title, f64)};
+#define SUFFIX    f16
+#define T         cnn_f16
+#define VALUE     float
+#define LOAD(x)   cnn_f16_to_float(x)
+#define WORD      f
+#define STATE     double
+#define SUM       float
+#define WIDE      double
+#define LANES     64
+#define CLONES    CNN_CLONES
+#define SUMS_ONLY 1
+#include "cpu/fold_body.h"
 
-FOLDS(1, sum)
-FOLDS(1, product)
-FOLDS(1, count)
-FOLDS(1, max)
-FOLDS(1, min)
-FOLDS(2, argmax)
-FOLDS(2, argmin)
-FLOAT_FOLDS(3, moments)
-FLOAT_FOLDS(2, exps)
-FLOAT_FOLDS(1, abs)
-FLOAT_FOLDS(1, squares)
-FLOAT_FOLDS(1, powers)
-FLOAT_FOLDS(1, max_abs)
-FLOAT_FOLDS(1, min_abs)
+#define SUFFIX    bf16
+#define T         cnn_bf16
+#define VALUE     float
+#define LOAD(x)   cnn_bf16_to_float(x)
+#define WORD      f
+#define STATE     double
+#define SUM       float
+#define WIDE      double
+#define LANES     64
+#define CLONES    CNN_CLONES
+#define SUMS_ONLY 1
+#include "cpu/fold_body.h"
+
+#define FOLD(words, deep, title, type)                                                             \
+  {                                                                                                \
+    words, deep, title##_init_##type, title##_rows_##type, title##_columns_##type,                 \
+        title##_merge_##type                                                                       \
+  }
+#define FOLDS(words, deep, title)                                                                  \
+  const cnn_fold cnn_fold_##title[CNN_FOLD_TYPES] = {FOLD(words, deep, title, f32),                \
+                                                     FOLD(words, deep, title, f64),                \
+                                                     FOLD(words, deep, title, i64)};
+#define FLOAT_FOLDS(words, deep, title)                                                            \
+  const cnn_fold cnn_fold_##title[CNN_FOLD_TYPES] = {FOLD(words, deep, title, f32),                \
+                                                     FOLD(words, deep, title, f64)};
+
+const cnn_fold cnn_fold_sum[CNN_FOLD_TYPES] = {FOLD(1, true, sum, f32), FOLD(1, true, sum, f64),
+                                               FOLD(1, true, sum, i64), FOLD(1, true, sum, f16),
+                                               FOLD(1, true, sum, bf16)};
+FOLDS(1, true, product)
+FOLDS(1, true, count)
+FOLDS(1, true, max)
+FOLDS(1, true, min)
+FOLDS(2, false, argmax)
+FOLDS(2, false, argmin)
+FLOAT_FOLDS(3, false, moments)
+FLOAT_FOLDS(2, false, exps)
+FLOAT_FOLDS(1, true, abs)
+FLOAT_FOLDS(1, true, squares)
+FLOAT_FOLDS(1, true, powers)
+FLOAT_FOLDS(1, true, max_abs)
+FLOAT_FOLDS(1, true, min_abs)

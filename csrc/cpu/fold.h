@@ -9,6 +9,7 @@
 #ifndef CNN_CPU_FOLD_H
 #define CNN_CPU_FOLD_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 // The most results that are folded at once, and the most words of one.
@@ -23,10 +24,11 @@ typedef union cnn_word {
   int64_t i;
 } cnn_word;
 
-// Rows of `width` contiguous elements, `stride` elements apart.
+// Rows of `width` contiguous elements, `stride` elements apart; for rows(), `depth` such matrices,
+// `apart` elements from each other.
 typedef struct cnn_fold_block {
   const void *x;
-  int64_t rows, width, stride;
+  int64_t rows, width, stride, depth, apart;
   // Position i along the reduced dim has the index first + i * step (from 1), for folds that tell
   // positions.
   int64_t first, step;
@@ -35,8 +37,9 @@ typedef struct cnn_fold_block {
 
 typedef struct cnn_fold {
   int words;
+  bool deep; // rows() takes a depth other than 1
   void (*init)(int64_t n, cnn_word *s, int64_t stride);
-  // Result j takes in row j.
+  // Result j takes in row j (of every matrix).
   void (*rows)(const cnn_fold_block *b, cnn_word *s, int64_t stride);
   // Result j takes in column j (at most CNN_FOLD_TILE of them).
   void (*columns)(const cnn_fold_block *b, cnn_word *s, int64_t stride);
@@ -44,9 +47,9 @@ typedef struct cnn_fold {
   void (*merge)(int64_t n, cnn_word *s, int64_t stride, const cnn_word *from, int64_t from_stride);
 } cnn_fold;
 
-// By the type computed in. Word 0 is .f of float and double, .i of int64, but for counts: always
-// .i.
-enum { CNN_FOLD_F32, CNN_FOLD_F64, CNN_FOLD_I64, CNN_FOLD_TYPES };
+// By the type of the elements. Word 0 is .f of floats, .i of int64, but for counts: always .i. Half
+// types are computed in float; where they have no fold (rows is NULL), convert them first.
+enum { CNN_FOLD_F32, CNN_FOLD_F64, CNN_FOLD_I64, CNN_FOLD_F16, CNN_FOLD_BF16, CNN_FOLD_TYPES };
 
 extern const cnn_fold cnn_fold_sum[CNN_FOLD_TYPES];
 extern const cnn_fold cnn_fold_product[CNN_FOLD_TYPES];

@@ -1,50 +1,69 @@
 // SPDX-License-Identifier: MIT
 // The folds for one type: included by fold.c, which says what the capital names stand for.
 
+// Folds a row (of every matrix) in L lanes, the last ones filled up with `none`, which changes
+// nothing. The lanes are joined by halves.
+#define HALVE(L, h, JOIN)                                                                          \
+  if (L > h) {                                                                                     \
+    SIMD for (int l = 0; l < h; l++) lane[l] = JOIN(lane[l], lane[l + h]);                         \
+  }
+#define IN_LANES(L, A, start, none, step, JOIN)                                                    \
+  for (int l = 0; l < L; l++) lane[l] = start;                                                     \
+  for (int64_t k = 0; k < b->depth; k++, x += b->apart) {                                          \
+    int64_t i = 0;                                                                                 \
+    for (; i + L <= n; i += L) {                                                                   \
+      SIMD for (int l = 0; l < L; l++) {                                                           \
+        const VALUE v = LOAD(x[i + l]);                                                            \
+        const A a = lane[l];                                                                       \
+        lane[l] = step;                                                                            \
+      }                                                                                            \
+    }                                                                                              \
+    if (i == n) continue;                                                                          \
+    const int rest = (int)(n - i);                                                                 \
+    SIMD for (int l = 0; l < L; l++) {                                                             \
+      const VALUE v = l < rest ? LOAD(x[i + l]) : (VALUE)none;                                     \
+      const A a = lane[l];                                                                         \
+      lane[l] = step;                                                                              \
+    }                                                                                              \
+  }                                                                                                \
+  HALVE(L, 32, JOIN)                                                                               \
+  HALVE(L, 16, JOIN)                                                                               \
+  HALVE(L, 8, JOIN)                                                                                \
+  HALVE(L, 4, JOIN)                                                                                \
+  HALVE(L, 2, JOIN)                                                                                \
+  HALVE(L, 1, JOIN)
+
 // A fold whose state is one word. `step` takes v into a, JOIN two states of type W (or A) into one.
-// A block's row is folded in LANES lanes, then in 16 and at last one by one, its columns four rows
-// at a time.
-#define SIMPLE_FOLD(CLONES, name, A, W, word, start, step, JOIN)                                   \
+// Rows are folded in lanes, columns four rows at a time.
+#define SIMPLE_FOLD(CLONES, name, A, W, word, start, none, step, JOIN)                             \
   static void N(name##_init)(int64_t n, cnn_word * s, int64_t stride) {                            \
     (void)stride;                                                                                  \
     for (int64_t j = 0; j < n; j++) s[j].word = start;                                             \
   }                                                                                                \
   CLONES static void N(name##_rows)(const cnn_fold_block *b, cnn_word *s, int64_t stride) {        \
-    const T *x = b->x;                                                                             \
     const int64_t n = b->width;                                                                    \
     const double p = b->p;                                                                         \
     (void)p, (void)stride;                                                                         \
-    for (int64_t j = 0; j < b->rows; j++, x += b->stride) {                                        \
-      A lane[LANES], few[16], total = start;                                                       \
-      int64_t i = 0;                                                                               \
-      if (n >= 2 * LANES) {                                                                        \
-        for (int l = 0; l < LANES; l++) lane[l] = start;                                           \
-        for (; i + LANES <= n; i += LANES) SIMD for (int l = 0; l < LANES; l++) {                  \
-            const T v = x[i + l];                                                                  \
-            const A a = lane[l];                                                                   \
-            lane[l] = step;                                                                        \
+    for (int64_t j = 0; j < b->rows; j++) {                                                        \
+      const T *x = (const T *)b->x + j * b->stride;                                                \
+      A lane[64], total = start;                                                                   \
+      if (n * b->depth < 16) {                                                                     \
+        for (int64_t k = 0; k < b->depth; k++, x += b->apart) {                                    \
+          for (int64_t i = 0; i < n; i++) {                                                        \
+            const VALUE v = LOAD(x[i]);                                                            \
+            const A a = total;                                                                     \
+            total = step;                                                                          \
           }                                                                                        \
-        for (int h = LANES / 2; h > 0; h /= 2)                                                     \
-          SIMD for (int l = 0; l < h; l++) lane[l] = (A)JOIN(lane[l], lane[l + h]);                \
-        total = lane[0];                                                                           \
+        }                                                                                          \
+        s[j].word = JOIN((W)s[j].word, (W)total);                                                  \
+        continue;                                                                                  \
       }                                                                                            \
-      if (n - i >= 32) {                                                                           \
-        for (int l = 0; l < 16; l++) few[l] = start;                                               \
-        for (; i + 16 <= n; i += 16) SIMD for (int l = 0; l < 16; l++) {                           \
-            const T v = x[i + l];                                                                  \
-            const A a = few[l];                                                                    \
-            few[l] = step;                                                                         \
-          }                                                                                        \
-        for (int h = 8; h > 0; h /= 2)                                                             \
-          SIMD for (int l = 0; l < h; l++) few[l] = (A)JOIN(few[l], few[l + h]);                   \
-        total = (A)JOIN(total, few[0]);                                                            \
+      if (LANES > 16 && n * b->depth < 128) {                                                      \
+        IN_LANES(16, A, start, none, step, JOIN)                                                   \
+      } else {                                                                                     \
+        IN_LANES(LANES, A, start, none, step, JOIN)                                                \
       }                                                                                            \
-      for (; i < n; i++) {                                                                         \
-        const T v = x[i];                                                                          \
-        const A a = total;                                                                         \
-        total = step;                                                                              \
-      }                                                                                            \
-      s[j].word = JOIN((W)s[j].word, (W)total);                                                    \
+      s[j].word = JOIN((W)s[j].word, (W)lane[0]);                                                  \
     }                                                                                              \
   }                                                                                                \
   CLONES static void N(name##_columns)(const cnn_fold_block *b, cnn_word *s, int64_t stride) {     \
@@ -55,22 +74,26 @@
     int64_t i = 0;                                                                                 \
     (void)p, (void)stride;                                                                         \
     for (int64_t j = 0; j < n; j++) acc[j] = start;                                                \
-    for (; i + 4 <= b->rows; i += 4, x += 4 * d) SIMD for (int64_t j = 0; j < n; j++) {            \
+    for (; i + 4 <= b->rows; i += 4, x += 4 * d) {                                                 \
+      SIMD for (int64_t j = 0; j < n; j++) {                                                       \
         A a = acc[j];                                                                              \
-        T v = x[j];                                                                                \
+        VALUE v = LOAD(x[j]);                                                                      \
         a = step;                                                                                  \
-        v = x[d + j];                                                                              \
+        v = LOAD(x[d + j]);                                                                        \
         a = step;                                                                                  \
-        v = x[2 * d + j];                                                                          \
+        v = LOAD(x[2 * d + j]);                                                                    \
         a = step;                                                                                  \
-        v = x[3 * d + j];                                                                          \
+        v = LOAD(x[3 * d + j]);                                                                    \
         acc[j] = step;                                                                             \
       }                                                                                            \
-    for (; i < b->rows; i++, x += d) SIMD for (int64_t j = 0; j < n; j++) {                        \
+    }                                                                                              \
+    for (; i < b->rows; i++, x += d) {                                                             \
+      SIMD for (int64_t j = 0; j < n; j++) {                                                       \
         const A a = acc[j];                                                                        \
-        const T v = x[j];                                                                          \
+        const VALUE v = LOAD(x[j]);                                                                \
         acc[j] = step;                                                                             \
       }                                                                                            \
+    }                                                                                              \
     SIMD for (int64_t j = 0; j < n; j++) s[j].word = JOIN((W)s[j].word, (W)acc[j]);                \
   }                                                                                                \
   static void N(name##_merge)(int64_t n, cnn_word * s, int64_t stride, const cnn_word *from,       \
@@ -79,11 +102,12 @@
     for (int64_t j = 0; j < n; j++) s[j].word = JOIN((W)s[j].word, (W)from[j].word);               \
   }
 
-SIMPLE_FOLD(CLONES, sum, SUM, WIDE, WORD, 0, a + (SUM)v, PLUS)
-SIMPLE_FOLD(, product, WIDE, WIDE, WORD, 1, a *(WIDE)v, TIMES)
-SIMPLE_FOLD(CLONES, count, COUNT, int64_t, i, 0, a + (v != 0), PLUS)
-SIMPLE_FOLD(CLONES, max, T, STATE, WORD, LOWEST, LARGER(a, v), LARGER)
-SIMPLE_FOLD(CLONES, min, T, STATE, WORD, TOP, SMALLER(a, v), SMALLER)
+SIMPLE_FOLD(CLONES, sum, SUM, WIDE, WORD, 0, 0, a + (SUM)v, PLUS)
+#if !SUMS_ONLY
+SIMPLE_FOLD(CLONES, product, WIDE, WIDE, WORD, 1, 1, a *(WIDE)v, TIMES)
+SIMPLE_FOLD(CLONES, count, COUNT, int64_t, i, 0, 0, a + (v != 0), PLUS)
+SIMPLE_FOLD(CLONES, max, T, STATE, WORD, LOWEST, LOWEST, LARGER(a, v), LARGER)
+SIMPLE_FOLD(CLONES, min, T, STATE, WORD, TOP, TOP, SMALLER(a, v), SMALLER)
 
 // ---------------------------------------------------------------------------------------------
 // Positions of extremes. Of a row, the block's extreme is found first, in vector code; only when it
@@ -115,17 +139,31 @@ CLONES static int64_t N(find)(const T *x, int64_t n, T v) {
       s[stride + j].i = 0;                                                                         \
     }                                                                                              \
   }                                                                                                \
+  /* The extreme of a row, and its place unless that is still to be found (-1). */                 \
+  static STATE N(name##_row)(const cnn_fold_block *b, const T *x, int64_t *place) {                \
+    if (b->width < 64) {                                                                           \
+      T v = x[0];                                                                                  \
+      *place = 0;                                                                                  \
+      for (int64_t i = 1; i < b->width; i++) {                                                     \
+        if (!(x[i] BETTER v || (IS_NAN(x[i]) && !IS_NAN(v)))) continue;                            \
+        v = x[i];                                                                                  \
+        *place = i;                                                                                \
+      }                                                                                            \
+      return v;                                                                                    \
+    }                                                                                              \
+    cnn_word best = {.WORD = start};                                                               \
+    cnn_fold_block row = {.x = x, .rows = 1, .width = b->width, .depth = 1};                       \
+    N(value##_rows)(&row, &best, 1);                                                               \
+    *place = -1;                                                                                   \
+    return best.WORD;                                                                              \
+  }                                                                                                \
   static void N(name##_rows)(const cnn_fold_block *b, cnn_word *s, int64_t stride) {               \
-    cnn_fold_block row = *b;                                                                       \
-    row.rows = 1;                                                                                  \
     for (int64_t j = 0; j < b->rows; j++) {                                                        \
       const T *x = (const T *)b->x + j * b->stride;                                                \
-      cnn_word best = {.WORD = start};                                                             \
-      row.x = x;                                                                                   \
-      N(value##_rows)(&row, &best, 1);                                                             \
-      STATE v = best.WORD, known = s[j].WORD;                                                      \
-      if (!GOES_BEFORE(v, b->first, known, s[stride + j].i, BETTER)) continue;                     \
-      int64_t at = b->first + N(find)(x, b->width, (T)v) * b->step;                                \
+      int64_t place, at = b->first;                                                                \
+      STATE v = N(name##_row)(b, x, &place), known = s[j].WORD;                                    \
+      if (!GOES_BEFORE(v, at, known, s[stride + j].i, BETTER)) continue;                           \
+      at += (place < 0 ? N(find)(x, b->width, (T)v) : place) * b->step;                            \
       if (!GOES_BEFORE(v, at, known, s[stride + j].i, BETTER)) continue;                           \
       s[j].WORD = v;                                                                               \
       s[stride + j].i = at;                                                                        \
@@ -173,11 +211,12 @@ PLACE_FOLD(argmin, min, <, TOP)
 
 #if FLOATS
 
-SIMPLE_FOLD(CLONES, abs, T, WIDE, WORD, 0, a + MAGNITUDE(v), PLUS)
-SIMPLE_FOLD(CLONES, squares, WIDE, WIDE, WORD, 0, a + (WIDE)v * (WIDE)v, PLUS)
-SIMPLE_FOLD(, powers, WIDE, WIDE, WORD, 0, a + (WIDE)PASTE(r_pow, SUFFIX)(MAGNITUDE(v), (T)p), PLUS)
-SIMPLE_FOLD(, max_abs, T, STATE, WORD, 0, LARGER(a, MAGNITUDE(v)), LARGER)
-SIMPLE_FOLD(, min_abs, T, STATE, WORD, TOP, SMALLER(a, MAGNITUDE(v)), SMALLER)
+SIMPLE_FOLD(CLONES, abs, T, WIDE, WORD, 0, 0, a + MAGNITUDE(v), PLUS)
+SIMPLE_FOLD(CLONES, squares, WIDE, WIDE, WORD, 0, 0, a + (WIDE)v * (WIDE)v, PLUS)
+SIMPLE_FOLD(, powers, WIDE, WIDE, WORD, 0, 0, a + (WIDE)PASTE(r_pow, SUFFIX)(MAGNITUDE(v), (T)p),
+            PLUS)
+SIMPLE_FOLD(, max_abs, T, STATE, WORD, 0, 0, LARGER(a, MAGNITUDE(v)), LARGER)
+SIMPLE_FOLD(, min_abs, T, STATE, WORD, TOP, TOP, SMALLER(a, MAGNITUDE(v)), SMALLER)
 
 // ---------------------------------------------------------------------------------------------
 // Moments
@@ -197,9 +236,8 @@ V_FN void N(moments_join)(cnn_word *s, int64_t stride, double n, double mean, do
 static void N(moments_merge)(int64_t n, cnn_word *s, int64_t stride, const cnn_word *from,
                              int64_t from_stride) {
   for (int64_t j = 0; j < n; j++)
-    if (from[j].f > 0)
-      N(moments_join)
-      (s + j, stride, from[j].f, from[from_stride + j].f, from[2 * from_stride + j].f);
+    if (from[j].f > 0) N(moments_join)
+  (s + j, stride, from[j].f, from[from_stride + j].f, from[2 * from_stride + j].f);
 }
 
 // The sum of the deviations (not quite 0, for the mean is rounded) and of their squares.
@@ -318,7 +356,28 @@ CLONES static void N(exps_columns)(const cnn_fold_block *b, cnn_word *s, int64_t
   for (int64_t j = 0; j < n; j++) N(exps_join)(s + j, stride, (double)top[j], (double)sum[j]);
 }
 
-#endif
-#undef SIMPLE_FOLD
+#endif // FLOATS
 #undef GOES_BEFORE
 #undef PLACE_FOLD
+#endif // !SUMS_ONLY
+#undef SIMPLE_FOLD
+#undef IN_LANES
+#undef HALVE
+
+#undef SUFFIX
+#undef T
+#undef VALUE
+#undef LOAD
+#undef WORD
+#undef STATE
+#undef SUM
+#undef WIDE
+#undef COUNT
+#undef INDEX
+#undef LANES
+#undef LOWEST
+#undef TOP
+#undef IS_NAN
+#undef CLONES
+#undef FLOATS
+#undef SUMS_ONLY

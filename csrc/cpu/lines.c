@@ -3,6 +3,9 @@
 
 #include "base/parallel.h"
 
+#define NARROW 64
+#define FEW    16
+
 cnn_lines cnn_lines_of(const cnn_view *v, int64_t dim) {
   cnn_lines l = {1, 1, 1};
   for (int d = 0; d < v->ndim; d++)
@@ -12,7 +15,7 @@ cnn_lines cnn_lines_of(const cnn_view *v, int64_t dim) {
 
 typedef struct job {
   const cnn_lines *lines;
-  int64_t groups; // of one block
+  int64_t width, groups; // lines of a group, groups of a block
   cnn_lines_fn fn;
   void *arg;
 } job;
@@ -21,15 +24,18 @@ static void run_groups(void *arg, int64_t begin, int64_t end) {
   const job *j = arg;
   int64_t inner = j->lines->inner, block = j->lines->n * inner;
   for (int64_t i = begin; i < end; i++) {
-    int64_t first = i % j->groups * CNN_LINES;
-    int64_t width = inner - first < CNN_LINES ? inner - first : CNN_LINES;
+    int64_t first = i % j->groups * j->width;
+    int64_t width = inner - first < j->width ? inner - first : j->width;
     j->fn(j->arg, i / j->groups * block + first, width);
   }
 }
 
 void cnn_lines_run(const cnn_lines *lines, int64_t grain, cnn_lines_fn fn, void *arg) {
-  job j = {lines, (lines->inner + CNN_LINES - 1) / CNN_LINES, fn, arg};
-  int64_t width = lines->inner < CNN_LINES ? lines->inner : CNN_LINES, each = width * lines->n;
+  job j = {lines, CNN_LINES, 1, fn, arg};
   if (lines->n == 0) return;
+  // Where there are few groups, narrower ones share the work more evenly.
+  while (j.width > NARROW && lines->outer * lines->inner < FEW * j.width) j.width /= 2;
+  j.groups = (lines->inner + j.width - 1) / j.width;
+  int64_t each = (lines->inner < j.width ? lines->inner : j.width) * lines->n;
   cnn_parallel_for(lines->outer * j.groups, each >= grain ? 1 : grain / each + 1, run_groups, &j);
 }

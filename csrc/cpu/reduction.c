@@ -15,7 +15,7 @@
 #include "cpu/elementwise.h"
 
 #define GRAIN  32768 // elements that are worth a thread
-#define BUFFER 1024  // elements that are brought together at once
+#define BUFFER 16384 // bytes that are brought together at once
 #define FEW    8     // tiles that still keep all threads busy
 #define PIECES 64    // the most pieces that the reduced positions are cut into
 #define NARROW 64    // columns that are folded as several rows side by side
@@ -31,14 +31,14 @@ typedef struct work {
   cnn_dtype stored, computed;
   size_t size; // of an element of x
   double p;
-  int n_kept, n_reduced;      // outer ones: without `across` and `along`
-  dim kept[CNN_MAX_DIMS];     // in the order of the results
-  dim reduced[CNN_MAX_DIMS];  // the largest stride in x first
-  dim across, along;          // the two dims of a matrix: kept and reduced
-  bool rows;                  // whether its rows lie along `along`
-  int64_t results, positions; // how many in all
-  int64_t tiles_across, tiles, pieces;
-  cnn_word *states; // of all jobs, when pieces > 1
+  int n_kept, n_reduced;                     // outer ones: without `across` and `along`
+  dim kept[CNN_MAX_DIMS];                    // in the order of the results
+  dim reduced[CNN_MAX_DIMS];                 // the largest stride in x first
+  dim across, along;                         // the two dims of a matrix: kept and reduced
+  bool rows;                                 // whether its rows lie along `along`
+  int64_t results, positions;                // how many in all
+  int64_t tile, tiles_across, tiles, pieces; // results of a tile, tiles along `across`, in all
+  cnn_word *states;                          // of all jobs, when pieces > 1
 } work;
 
 // ---------------------------------------------------------------------------------------------
@@ -106,7 +106,10 @@ static void make_work(work *w, const cnn_call *call, uint32_t mask) {
 
 static void cut_work(work *w) {
   double elements = (double)w->results * (double)w->positions;
-  w->tiles_across = (w->across.n + CNN_FOLD_TILE - 1) / CNN_FOLD_TILE;
+  // Rows don't need each other: no more of them than make a job.
+  w->tile = w->rows && w->positions > 0 ? GRAIN / w->positions + 1 : CNN_FOLD_TILE;
+  if (w->tile > CNN_FOLD_TILE) w->tile = CNN_FOLD_TILE;
+  w->tiles_across = (w->across.n + w->tile - 1) / w->tile;
   w->tiles = w->tiles_across;
   for (int i = 0; i < w->n_kept; i++) w->tiles *= w->kept[i].n;
   w->pieces = 1;
@@ -135,42 +138,61 @@ static void copy_strided(size_t size, int64_t n, const char *from, int64_t strid
   }
 }
 
+// Elements of the computed type that a buffer holds.
+static int64_t buffered(const work *w) {
+  return BUFFER / (int64_t)cnn_dtype_size(w->computed);
+}
+
+static void bring_row(const work *w, const char *from, int64_t n, int64_t stride, char *to) {
+  double raw[256];
+  int64_t size = (int64_t)cnn_dtype_size(w->computed);
+  if (stride == 1) {
+    cnn_convert(n, w->stored, from, w->computed, to);
+    return;
+  }
+  if (w->stored == w->computed) {
+    copy_strided(w->size, n, from, stride, to);
+    return;
+  }
+  for (int64_t at = 0; at < n; at += 256) {
+    int64_t m = n - at < 256 ? n - at : 256;
+    copy_strided(w->size, m, from + at * stride * (int64_t)w->size, stride, raw);
+    cnn_convert(m, w->stored, raw, w->computed, to + at * size);
+  }
+}
+
 // A matrix of rows x width elements from `from`, dense and in the computed type.
 static void bring(const work *w, const char *from, int64_t rows, int64_t row_stride, int64_t width,
                   int64_t stride, void *buffer) {
-  double raw[BUFFER];
   char *to = buffer;
-  size_t size = cnn_dtype_size(w->computed);
-  if (stride == 1 && (row_stride == width || rows == 1)) {
+  if (stride == 1 && row_stride == width) {
     cnn_convert(rows * width, w->stored, from, w->computed, to);
     return;
   }
   for (int64_t i = 0; i < rows; i++) {
-    const char *row = from + i * row_stride * (int64_t)w->size;
-    void *dense = w->stored == w->computed ? (void *)to : raw;
-    if (stride == 1) {
-      cnn_convert(width, w->stored, row, w->computed, to);
-    } else {
-      copy_strided(w->size, width, row, stride, dense);
-      if (dense == raw) cnn_convert(width, w->stored, raw, w->computed, to);
-    }
-    to += (size_t)width * size;
+    bring_row(w, from + i * row_stride * (int64_t)w->size, width, stride, to);
+    to += width * (int64_t)cnn_dtype_size(w->computed);
   }
 }
 
-// One matrix: n results and `run` positions from `x` on.
-static void fold_rows(const work *w, const char *x, int64_t n, int64_t run, int64_t first,
-                      cnn_word *s, int64_t stride) {
-  double buffer[BUFFER];
-  bool direct = w->along.x == 1 && w->stored == w->computed;
-  cnn_fold_block b = {.step = w->along.y, .p = w->p};
-  int64_t most = direct ? CNN_FOLD_RUN : BUFFER, width;
+static bool reads_rows(const work *w) {
+  return w->along.x == 1 && w->stored == w->computed;
+}
+
+// `depth` matrices of n results and `run` positions from `x` on.
+static void fold_rows(const work *w, const char *x, int64_t n, int64_t run, int64_t depth,
+                      int64_t first, cnn_word *s, int64_t stride) {
+  double buffer[BUFFER / sizeof(double)];
+  bool direct = reads_rows(w);
+  cnn_fold_block b = {.step = w->along.y, .p = w->p, .depth = depth};
+  if (depth > 1) b.apart = w->reduced[w->n_reduced - 1].x;
+  int64_t most = direct ? CNN_FOLD_RUN : buffered(w), width;
   for (int64_t at = 0; at < run; at += width) {
     width = run - at < most ? run - at : most;
     b.width = width;
     b.first = first + at * w->along.y;
     const char *from = x + at * w->along.x * (int64_t)w->size;
-    int64_t together = direct ? n : BUFFER / width;
+    int64_t together = direct ? n : buffered(w) / width;
     for (int64_t j = 0; j < n; j += together) {
       b.rows = n - j < together ? n - j : together;
       b.x = from + j * w->across.x * (int64_t)w->size;
@@ -187,10 +209,10 @@ static void fold_rows(const work *w, const char *x, int64_t n, int64_t run, int6
 
 static void fold_columns(const work *w, const char *x, int64_t n, int64_t run, int64_t first,
                          cnn_word *s, int64_t stride) {
-  double buffer[BUFFER];
+  double buffer[BUFFER / sizeof(double)];
   bool direct = w->across.x == 1 && w->stored == w->computed;
   cnn_fold_block b = {.step = w->along.y, .p = w->p, .width = n, .stride = direct ? w->along.x : n};
-  int64_t most = direct ? CNN_FOLD_ROWS : BUFFER / n;
+  int64_t most = direct ? CNN_FOLD_ROWS : buffered(w) / n;
   for (int64_t at = 0; at < run; at += b.rows) {
     b.rows = run - at < most ? run - at : most;
     b.first = first + at * w->along.y;
@@ -222,9 +244,9 @@ static void fold_narrow(const work *w, const char *x, int64_t n, int64_t run, cn
 
 // Where tile number `tile` begins, in x (bytes) and among the results; how many it has.
 static const char *find_tile(const work *w, int64_t tile, int64_t *y, int64_t *n) {
-  int64_t at = tile % w->tiles_across * CNN_FOLD_TILE, x = at * w->across.x;
+  int64_t at = tile % w->tiles_across * w->tile, x = at * w->across.x;
   tile /= w->tiles_across;
-  *n = w->across.n - at < CNN_FOLD_TILE ? w->across.n - at : CNN_FOLD_TILE;
+  *n = w->across.n - at < w->tile ? w->across.n - at : w->tile;
   *y = at * w->across.y;
   for (int i = w->n_kept - 1; i >= 0; i--) {
     x += tile % w->kept[i].n * w->kept[i].x;
@@ -247,20 +269,30 @@ static void fold_range(const work *w, const char *x, int64_t n, int64_t begin, i
     offset += index[i] * w->reduced[i].x;
     first += index[i] * w->reduced[i].y;
   }
+  int last = w->n_reduced - 1;
+  bool deep = w->rows && w->fold->deep && reads_rows(w) && last >= 0;
   for (;;) {
-    int64_t run = w->along.n - at < end - begin ? w->along.n - at : end - begin;
+    int64_t run = w->along.n - at < end - begin ? w->along.n - at : end - begin, depth = 1;
     const char *from = x + (offset + at * w->along.x) * (int64_t)w->size;
+    if (deep && run == w->along.n) { // short rows, several in one
+      depth = w->reduced[last].n - index[last];
+      if (depth > (end - begin) / run) depth = (end - begin) / run;
+      if (depth > CNN_FOLD_RUN / run) depth = CNN_FOLD_RUN / run > 0 ? CNN_FOLD_RUN / run : 1;
+    }
     if (w->rows)
-      fold_rows(w, from, n, run, first + at * w->along.y, s, stride);
+      fold_rows(w, from, n, run, depth, first + at * w->along.y, s, stride);
     else if (narrow && run * n >= 4 * NARROW)
       fold_narrow(w, from, n, run, s, stride);
     else
       fold_columns(w, from, n, run, first + at * w->along.y, s, stride);
-    begin += run;
+    begin += run * depth;
     at = 0;
     if (begin >= end) return;
-    int i = w->n_reduced - 1;
-    for (; i >= 0 && ++index[i] == w->reduced[i].n; i--) {
+    index[last] += depth - 1;
+    offset += (depth - 1) * w->reduced[last].x;
+    first += (depth - 1) * w->reduced[last].y;
+    int i = last;
+    for (; ++index[i] == w->reduced[i].n; i--) {
       index[i] = 0;
       offset -= (w->reduced[i].n - 1) * w->reduced[i].x;
       first -= (w->reduced[i].n - 1) * w->reduced[i].y;
@@ -294,7 +326,7 @@ static void finish(const work *w, cnn_word *s, int64_t stride, int64_t y, int64_
 
 // Words of a job's state.
 static int64_t state_words(const work *w) {
-  return w->fold->words * (w->across.n < CNN_FOLD_TILE ? w->across.n : CNN_FOLD_TILE);
+  return w->fold->words * (w->across.n < w->tile ? w->across.n : w->tile);
 }
 
 static void run_tiles(void *arg, int64_t begin, int64_t end) {
@@ -340,6 +372,8 @@ static void merge_pieces(const work *w) {
 static cnn_dtype computed_dtype(const cnn_call *call) {
   const cnn_reduction *op = call->kernel->data;
   cnn_dtype dtype = op->by_result ? call->out[0].dtype : call->in[0].dtype;
+  // Sums of a block of bytes are exact in float, and quicker.
+  if (cnn_dtype_size(call->in[0].dtype) == 1 && !op->multiplies) return CNN_F32;
   return cnn_dtype_is_half(dtype) ? CNN_F32 : cnn_dtype_is_float(dtype) ? dtype : CNN_I64;
 }
 
@@ -347,6 +381,16 @@ static uint32_t dims_of(const cnn_call *call) {
   uint32_t mask = 0;
   cnn_check_dims(call->ctx, "dim", &call->args[1], call->in[0].ndim, &mask); // infer has passed it
   return mask;
+}
+
+static int fold_type(cnn_dtype dtype) {
+  switch (dtype) {
+  case CNN_F32: return CNN_FOLD_F32;
+  case CNN_F64: return CNN_FOLD_F64;
+  case CNN_F16: return CNN_FOLD_F16;
+  case CNN_BF16: return CNN_FOLD_BF16;
+  default: return CNN_FOLD_I64;
+  }
 }
 
 static void prepare(work *w, const cnn_call *call) {
@@ -359,9 +403,11 @@ static void prepare(work *w, const cnn_call *call) {
   w->computed = computed_dtype(call);
   w->p = 0;
   const cnn_fold *folds = op->folds ? op->folds : op->choose(call, &w->p);
-  w->fold = &folds[w->computed == CNN_F32   ? CNN_FOLD_F32
-                   : w->computed == CNN_F64 ? CNN_FOLD_F64
-                                            : CNN_FOLD_I64];
+  w->fold = &folds[fold_type(w->computed)];
+  if (w->computed == CNN_F32 && cnn_dtype_is_half(x->dtype) && folds[fold_type(x->dtype)].rows) {
+    w->computed = x->dtype;
+    w->fold = &folds[fold_type(x->dtype)];
+  }
   make_work(w, call, op->mask ? op->mask(call) : dims_of(call));
   cut_work(w);
 }

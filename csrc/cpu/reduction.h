@@ -15,9 +15,10 @@ typedef struct cnn_reduction {
   void (*finish)(const cnn_call *call, int64_t n, cnn_word *s, int64_t stride, int64_t positions);
   // Bit d set: dim d of input 0 is reduced. NULL: the dims of argument 1.
   uint32_t (*mask)(const cnn_call *call);
-  bool counts;    // word 0 of the result is .i, whatever the type
-  bool places;    // word 1 is a position: the last result (of two, or the only one)
-  bool by_result; // computes in the result's type, not in the input's
+  bool counts;     // word 0 of the result is .i, whatever the type
+  bool places;     // word 1 is a position: the last result (of two, or the only one)
+  bool by_result;  // computes in the result's type, not in the input's
+  bool multiplies; // bytes leave the range that float has exactly
 } cnn_reduction;
 
 cnn_status cnn_reduce_plan(cnn_call *call);

@@ -2,21 +2,29 @@
 // The loops of softmax.c for one type: T, its SUFFIX, CLONES, EXP(x) for x <= 0, LOG and HUGE_.
 // A row's sum is kept in lanes, every FLUSH elements moved to a double.
 
-CLONES static T N(largest)(const T *x, int64_t n) {
-  T lane[32], m = -HUGE_;
-  int64_t i = 0;
-  if (n >= 64) {
-    for (int l = 0; l < 32; l++) lane[l] = m;
-    for (; i + 32 <= n; i += 32)
-      SIMD for (int l = 0; l < 32; l++) lane[l] = x[i + l] > lane[l] ? x[i + l] : lane[l];
-    for (int l = 0; l < 32; l++) m = lane[l] > m ? lane[l] : m;
+// The largest of at least 16 elements (of the last ones, some are looked at twice). NaN may be
+// passed over: its e^x will make the sum NaN.
+V_FN T N(largest)(const T *x, int64_t n) {
+  T lane[64];
+  int64_t i = 16;
+  if (n >= 128) {
+    for (int l = 0; l < 64; l++) lane[l] = x[n - 64 + l];
+    for (i = 64; i <= n; i += 64)
+      SIMD for (int l = 0; l < 64; l++) lane[l] = x[i - 64 + l] > lane[l] ? x[i - 64 + l] : lane[l];
+    for (int h = 32; h > 8; h /= 2)
+      SIMD for (int l = 0; l < h; l++) lane[l] = lane[l + h] > lane[l] ? lane[l + h] : lane[l];
+  } else {
+    for (int l = 0; l < 16; l++) lane[l] = x[n - 16 + l];
+    for (; i <= n; i += 16)
+      SIMD for (int l = 0; l < 16; l++) lane[l] = x[i - 16 + l] > lane[l] ? x[i - 16 + l] : lane[l];
   }
-  for (; i < n; i++) m = x[i] > m ? x[i] : m;
-  return m;
+  for (int h = 8; h > 0; h /= 2)
+    SIMD for (int l = 0; l < h; l++) lane[l] = lane[l + h] > lane[l] ? lane[l + h] : lane[l];
+  return lane[0];
 }
 
 // y = e^(x - m), unless y is NULL; returns the sum.
-CLONES static double N(exps)(const T *x, T *y, int64_t n, T m) {
+V_FN double N(exps)(const T *x, T *y, int64_t n, T m) {
   double sum = 0;
   for (int64_t at = 0; at < n; at += FLUSH) {
     int64_t end = n - at < FLUSH ? n : at + FLUSH, i = at;
@@ -47,12 +55,17 @@ CLONES static double N(exps)(const T *x, T *y, int64_t n, T m) {
   return sum;
 }
 
-CLONES static void N(scale)(T *y, int64_t n, T factor) {
-  SIMD for (int64_t i = 0; i < n; i++) y[i] *= factor;
-}
-
-CLONES static void N(shift)(const T *x, T *y, int64_t n, T m, T log_sum) {
-  SIMD for (int64_t i = 0; i < n; i++) y[i] = (x[i] - m) - log_sum;
+CLONES static void N(long_rows)(const T *x, T *y, int64_t rows, int64_t n, bool logarithm) {
+  for (int64_t r = 0; r < rows; r++, x += n, y += n) {
+    const T m = N(largest)(x, n);
+    if (logarithm) {
+      const T low = (T)log(N(exps)(x, NULL, n, m));
+      SIMD for (int64_t i = 0; i < n; i++) y[i] = (x[i] - m) - low;
+    } else {
+      const T factor = (T)(1 / N(exps)(x, y, n, m));
+      SIMD for (int64_t i = 0; i < n; i++) y[i] *= factor;
+    }
+  }
 }
 
 // Several short rows: what is done to single elements is done to all rows in one loop.
@@ -83,21 +96,14 @@ static void N(rows)(const job *j, int64_t begin, int64_t end) {
   const int64_t n = j->lines.n;
   const T *x = (const T *)j->x + begin * n;
   T *y = (T *)j->y + begin * n;
-  if (n <= SHORT / 8) {
-    const int64_t most = SHORT / n;
-    for (int64_t r = begin, rows; r < end; r += rows, x += rows * n, y += rows * n) {
-      rows = end - r < most ? end - r : most;
-      N(short_rows)(x, y, rows, n, j->log);
-    }
+  if (n >= 16) {
+    N(long_rows)(x, y, end - begin, n, j->log);
     return;
   }
-  for (int64_t r = begin; r < end; r++, x += n, y += n) {
-    const T m = N(largest)(x, n);
-    const double sum = N(exps)(x, j->log ? NULL : y, n, m);
-    if (j->log)
-      N(shift)(x, y, n, m, (T)log(sum));
-    else
-      N(scale)(y, n, (T)(1 / sum));
+  const int64_t most = SHORT / n;
+  for (int64_t r = begin, rows; r < end; r += rows, x += rows * n, y += rows * n) {
+    rows = end - r < most ? end - r : most;
+    N(short_rows)(x, y, rows, n, j->log);
   }
 }
 
@@ -130,7 +136,7 @@ CLONES static void N(columns)(const job *j, int64_t at, int64_t width) {
 // Gradients
 
 // The sum of dy, or of dy y.
-CLONES static double N(dot)(const T *dy, const T *y, int64_t n) {
+V_FN double N(dot)(const T *dy, const T *y, int64_t n) {
   double sum = 0;
   for (int64_t at = 0; at < n; at += FLUSH) {
     int64_t end = n - at < FLUSH ? n : at + FLUSH, i = at;
@@ -148,23 +154,18 @@ CLONES static double N(dot)(const T *dy, const T *y, int64_t n) {
   return sum;
 }
 
-CLONES static void N(softmax_dx)(const T *dy, const T *y, T *dx, int64_t n, T sum) {
-  SIMD for (int64_t i = 0; i < n; i++) dx[i] = y[i] * (dy[i] - sum);
-}
-
-CLONES static void N(log_dx)(const T *dy, const T *y, T *dx, int64_t n, T sum) {
-  SIMD for (int64_t i = 0; i < n; i++) dx[i] = dy[i] - EXP(y[i]) * sum;
-}
-
-static void N(rows_back)(const job *j, int64_t begin, int64_t end) {
+CLONES static void N(rows_back)(const job *j, int64_t begin, int64_t end) {
   const int64_t n = j->lines.n;
   for (int64_t r = begin; r < end; r++) {
     const T *dy = (const T *)j->x + r * n, *y = (const T *)j->saved + r * n;
-    T *dx = (T *)j->y + r * n, sum = (T)N(dot)(dy, j->log ? NULL : y, n);
-    if (j->log)
-      N(log_dx)(dy, y, dx, n, sum);
-    else
-      N(softmax_dx)(dy, y, dx, n, sum);
+    T *dx = (T *)j->y + r * n;
+    if (j->log) {
+      const T sum = (T)N(dot)(dy, NULL, n);
+      SIMD for (int64_t i = 0; i < n; i++) dx[i] = dy[i] - EXP(y[i]) * sum;
+    } else {
+      const T sum = (T)N(dot)(dy, y, n);
+      SIMD for (int64_t i = 0; i < n; i++) dx[i] = y[i] * (dy[i] - sum);
+    }
   }
 }
 

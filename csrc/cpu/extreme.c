@@ -125,7 +125,11 @@ static void store_median(selection *s, const cnn_view *line, void *value, int64_
 
 static cnn_status run_median_all(cnn_call *call) {
   selection s;
-  store_median(&s, &call->in[0], call->out[0].data, NULL);
+  const cnn_view *x = &call->in[0];
+  if (cnn_view_numel(x) == 0)
+    cnn_element_set(x->dtype, call->out[0].data, NAN);
+  else
+    store_median(&s, x, call->out[0].data, NULL);
   return CNN_OK;
 }
 const cnn_kernel cpu_median_all = {NULL, run_median_all, NULL};

@@ -23,13 +23,6 @@
 #define SMALLER(a, v) (((v) < (a)) | IS_NAN(v) ? (v) : (a))
 #define MAGNITUDE(v)  ((v) < 0 ? -(v) : (v))
 
-V_FN float fold_exp_f32(float x) {
-  return v_exp(x);
-}
-V_FN double fold_exp_f64(double x) {
-  return v_exp_f64(x);
-}
-
 // The body's parameters, which it forgets at its end. T is the type of the elements, VALUE what
 // LOAD makes of one, WORD the word that holds it (a STATE), LANES how many are folded side by side;
 // SUM is what is summed in, WIDE what is multiplied in, COUNT and INDEX what counts and tells rows.
@@ -48,6 +41,8 @@ V_FN double fold_exp_f64(double x) {
 #define LOWEST    (-HUGE_VALF)
 #define TOP       HUGE_VALF
 #define IS_NAN(v) ((v) != (v))
+#define EXP(x)    v_exp(x)
+#define POWER     r_pow_f32
 #define CLONES    CNN_CLONES
 #define FLOATS    1
 #define SUMS_ONLY 0
@@ -67,6 +62,8 @@ V_FN double fold_exp_f64(double x) {
 #define LOWEST    (-HUGE_VAL)
 #define TOP       HUGE_VAL
 #define IS_NAN(v) ((v) != (v))
+#define EXP(x)    v_exp_f64(x)
+#define POWER     r_pow_f64
 #define CLONES
 #define FLOATS    1
 #define SUMS_ONLY 0

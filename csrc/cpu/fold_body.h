@@ -47,7 +47,7 @@
     for (int64_t j = 0; j < b->rows; j++) {                                                        \
       const T *x = (const T *)b->x + j * b->stride;                                                \
       A lane[64], total = start;                                                                   \
-      if (n * b->depth < 16) {                                                                     \
+      if (n < 16) {                                                                                \
         for (int64_t k = 0; k < b->depth; k++, x += b->apart) {                                    \
           for (int64_t i = 0; i < n; i++) {                                                        \
             const VALUE v = LOAD(x[i]);                                                            \
@@ -213,8 +213,7 @@ PLACE_FOLD(argmin, min, <, TOP)
 
 SIMPLE_FOLD(CLONES, abs, T, WIDE, WORD, 0, 0, a + MAGNITUDE(v), PLUS)
 SIMPLE_FOLD(CLONES, squares, WIDE, WIDE, WORD, 0, 0, a + (WIDE)v * (WIDE)v, PLUS)
-SIMPLE_FOLD(, powers, WIDE, WIDE, WORD, 0, 0, a + (WIDE)PASTE(r_pow, SUFFIX)(MAGNITUDE(v), (T)p),
-            PLUS)
+SIMPLE_FOLD(, powers, WIDE, WIDE, WORD, 0, 0, a + (WIDE)POWER(MAGNITUDE(v), (T)p), PLUS)
 SIMPLE_FOLD(, max_abs, T, STATE, WORD, 0, 0, LARGER(a, MAGNITUDE(v)), LARGER)
 SIMPLE_FOLD(, min_abs, T, STATE, WORD, TOP, TOP, SMALLER(a, MAGNITUDE(v)), SMALLER)
 
@@ -235,9 +234,11 @@ V_FN void N(moments_join)(cnn_word *s, int64_t stride, double n, double mean, do
 
 static void N(moments_merge)(int64_t n, cnn_word *s, int64_t stride, const cnn_word *from,
                              int64_t from_stride) {
-  for (int64_t j = 0; j < n; j++)
-    if (from[j].f > 0) N(moments_join)
-  (s + j, stride, from[j].f, from[from_stride + j].f, from[2 * from_stride + j].f);
+  for (int64_t j = 0; j < n; j++) {
+    if (from[j].f == 0) continue;
+    double mean = from[from_stride + j].f, squares = from[2 * from_stride + j].f;
+    N(moments_join)(s + j, stride, from[j].f, mean, squares);
+  }
 }
 
 // The sum of the deviations (not quite 0, for the mean is rounded) and of their squares.
@@ -246,11 +247,13 @@ CLONES static void N(deviations)(const T *x, int64_t n, T mean, double *sum, dou
   double s1 = 0, s2 = 0;
   int64_t i = 0;
   for (int l = 0; l < 16; l++) d1[l] = d2[l] = 0;
-  for (; i + 16 <= n; i += 16) SIMD for (int l = 0; l < 16; l++) {
+  for (; i + 16 <= n; i += 16) {
+    SIMD for (int l = 0; l < 16; l++) {
       const T d = x[i + l] - mean;
       d1[l] += d;
       d2[l] += d * d;
     }
+  }
   for (int l = 0; l < 16; l++) s1 += (double)d1[l], s2 += (double)d2[l];
   for (; i < n; i++) {
     const T d = x[i] - mean;
@@ -280,14 +283,17 @@ CLONES static void N(moments_columns)(const cnn_fold_block *b, cnn_word *s, int6
   const int64_t n = b->width, rows = b->rows;
   T mean[CNN_FOLD_TILE], d1[CNN_FOLD_TILE], d2[CNN_FOLD_TILE];
   for (int64_t j = 0; j < n; j++) mean[j] = d1[j] = d2[j] = 0;
-  for (int64_t i = 0; i < rows; i++)
+  for (int64_t i = 0; i < rows; i++) {
     SIMD for (int64_t j = 0; j < n; j++) mean[j] += x[i * b->stride + j];
+  }
   for (int64_t j = 0; j < n; j++) mean[j] /= (T)rows;
-  for (int64_t i = 0; i < rows; i++) SIMD for (int64_t j = 0; j < n; j++) {
+  for (int64_t i = 0; i < rows; i++) {
+    SIMD for (int64_t j = 0; j < n; j++) {
       const T d = x[i * b->stride + j] - mean[j];
       d1[j] += d;
       d2[j] += d * d;
     }
+  }
   const double m = (double)rows;
   for (int64_t j = 0; j < n; j++) {
     double sum = (double)d1[j];
@@ -323,10 +329,11 @@ CLONES static double N(exps_of)(const T *x, int64_t n, T low) {
   double sum = 0;
   int64_t i = 0;
   for (int l = 0; l < 16; l++) lane[l] = 0;
-  for (; i + 16 <= n; i += 16)
-    SIMD for (int l = 0; l < 16; l++) lane[l] += PASTE(fold_exp, SUFFIX)(x[i + l] - low);
+  for (; i + 16 <= n; i += 16) {
+    SIMD for (int l = 0; l < 16; l++) lane[l] += EXP(x[i + l] - low);
+  }
   for (int l = 0; l < 16; l++) sum += (double)lane[l];
-  for (; i < n; i++) sum += (double)PASTE(fold_exp, SUFFIX)(x[i] - low);
+  for (; i < n; i++) sum += (double)EXP(x[i] - low);
   return sum;
 }
 
@@ -347,12 +354,13 @@ CLONES static void N(exps_columns)(const cnn_fold_block *b, cnn_word *s, int64_t
   const int64_t n = b->width;
   T top[CNN_FOLD_TILE], low[CNN_FOLD_TILE], sum[CNN_FOLD_TILE];
   for (int64_t j = 0; j < n; j++) top[j] = LOWEST, sum[j] = 0;
-  for (int64_t i = 0; i < b->rows; i++)
+  for (int64_t i = 0; i < b->rows; i++) {
     SIMD for (int64_t j = 0; j < n; j++) top[j] = LARGER(top[j], x[i * b->stride + j]);
+  }
   for (int64_t j = 0; j < n; j++) low[j] = top[j] - top[j] == 0 ? top[j] : 0;
-  for (int64_t i = 0; i < b->rows; i++)
-    SIMD for (int64_t j = 0; j < n; j++) sum[j] +=
-        PASTE(fold_exp, SUFFIX)(x[i * b->stride + j] - low[j]);
+  for (int64_t i = 0; i < b->rows; i++) {
+    SIMD for (int64_t j = 0; j < n; j++) sum[j] += EXP(x[i * b->stride + j] - low[j]);
+  }
   for (int64_t j = 0; j < n; j++) N(exps_join)(s + j, stride, (double)top[j], (double)sum[j]);
 }
 
@@ -378,6 +386,8 @@ CLONES static void N(exps_columns)(const cnn_fold_block *b, cnn_word *s, int64_t
 #undef LOWEST
 #undef TOP
 #undef IS_NAN
+#undef EXP
+#undef POWER
 #undef CLONES
 #undef FLOATS
 #undef SUMS_ONLY

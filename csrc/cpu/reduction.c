@@ -277,7 +277,10 @@ static void fold_range(const work *w, const char *x, int64_t n, int64_t begin, i
     if (deep && run == w->along.n) { // short rows, several in one
       depth = w->reduced[last].n - index[last];
       if (depth > (end - begin) / run) depth = (end - begin) / run;
-      if (depth > CNN_FOLD_RUN / run) depth = CNN_FOLD_RUN / run > 0 ? CNN_FOLD_RUN / run : 1;
+      // As many as one lane may sum without losing digits.
+      int64_t most = run < 16 ? CNN_FOLD_ROWS / run : CNN_FOLD_RUN / run;
+      if (most > CNN_FOLD_ROWS) most = CNN_FOLD_ROWS;
+      if (depth > most) depth = most > 0 ? most : 1;
     }
     if (w->rows)
       fold_rows(w, from, n, run, depth, first + at * w->along.y, s, stride);

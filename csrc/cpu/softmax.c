@@ -15,7 +15,8 @@
 #include "cpu/vmath.h"
 
 #define GRAIN 16384
-#define FLUSH 8192
+#define FLUSH 8192 // elements of a row, and rows of columns, that are summed in T
+#define ROWS  128
 #define SHORT 1024 // elements of several short rows
 
 typedef struct job {

@@ -2,24 +2,31 @@
 // The loops of softmax.c for one type: T, its SUFFIX, CLONES, EXP(x) for x <= 0, LOG and HUGE_.
 // A row's sum is kept in lanes, every FLUSH elements moved to a double.
 
+#define MORE(a, b) ((b) > (a) ? (b) : (a))
+#define PLUS(a, b) ((a) + (b))
+// Joins the upper h of 2h lanes with the lower ones.
+#define HALVE(h, JOIN) SIMD for (int l = 0; l < h; l++) lane[l] = JOIN(lane[l], lane[l + h]);
+#define JOIN_16(JOIN)  HALVE(8, JOIN) HALVE(4, JOIN) HALVE(2, JOIN) HALVE(1, JOIN)
+#define JOIN_32(JOIN)  HALVE(16, JOIN) JOIN_16(JOIN)
+#define JOIN_64(JOIN)  HALVE(32, JOIN) JOIN_32(JOIN)
+
 // The largest of at least 16 elements (of the last ones, some are looked at twice). NaN may be
 // passed over: its e^x will make the sum NaN.
 V_FN T N(largest)(const T *x, int64_t n) {
   T lane[64];
-  int64_t i = 16;
   if (n >= 128) {
     for (int l = 0; l < 64; l++) lane[l] = x[n - 64 + l];
-    for (i = 64; i <= n; i += 64)
-      SIMD for (int l = 0; l < 64; l++) lane[l] = x[i - 64 + l] > lane[l] ? x[i - 64 + l] : lane[l];
-    for (int h = 32; h > 8; h /= 2)
-      SIMD for (int l = 0; l < h; l++) lane[l] = lane[l + h] > lane[l] ? lane[l + h] : lane[l];
+    for (int64_t i = 0; i + 64 <= n; i += 64) {
+      SIMD for (int l = 0; l < 64; l++) lane[l] = MORE(lane[l], x[i + l]);
+    }
+    JOIN_64(MORE)
   } else {
     for (int l = 0; l < 16; l++) lane[l] = x[n - 16 + l];
-    for (; i <= n; i += 16)
-      SIMD for (int l = 0; l < 16; l++) lane[l] = x[i - 16 + l] > lane[l] ? x[i - 16 + l] : lane[l];
+    for (int64_t i = 0; i + 16 <= n; i += 16) {
+      SIMD for (int l = 0; l < 16; l++) lane[l] = MORE(lane[l], x[i + l]);
+    }
+    JOIN_16(MORE)
   }
-  for (int h = 8; h > 0; h /= 2)
-    SIMD for (int l = 0; l < h; l++) lane[l] = lane[l + h] > lane[l] ? lane[l + h] : lane[l];
   return lane[0];
 }
 
@@ -30,14 +37,19 @@ V_FN double N(exps)(const T *x, T *y, int64_t n, T m) {
     int64_t end = n - at < FLUSH ? n : at + FLUSH, i = at;
     T lane[32];
     for (int l = 0; l < 32; l++) lane[l] = 0;
-    if (y)
-      for (; i + 32 <= end; i += 32) SIMD for (int l = 0; l < 32; l++) {
+    if (y) {
+      for (; i + 32 <= end; i += 32) {
+        SIMD for (int l = 0; l < 32; l++) {
           const T e = EXP(x[i + l] - m);
           y[i + l] = e;
           lane[l] += e;
         }
-    else
-      for (; i + 32 <= end; i += 32) SIMD for (int l = 0; l < 32; l++) lane[l] += EXP(x[i + l] - m);
+      }
+    } else {
+      for (; i + 32 <= end; i += 32) {
+        SIMD for (int l = 0; l < 32; l++) lane[l] += EXP(x[i + l] - m);
+      }
+    }
     // The rest in one more round, filled up with e^-inf = 0.
     if (i < end) {
       T rest[32];
@@ -46,10 +58,9 @@ V_FN double N(exps)(const T *x, T *y, int64_t n, T m) {
         rest[l] = EXP(rest[l] - m);
         lane[l] += rest[l];
       }
-      if (y)
-        for (int l = 0; i + l < end; l++) y[i + l] = rest[l];
+      for (int l = 0; y && i + l < end; l++) y[i + l] = rest[l];
     }
-    for (int h = 16; h > 0; h /= 2) SIMD for (int l = 0; l < h; l++) lane[l] += lane[l + h];
+    JOIN_32(PLUS)
     sum += (double)lane[0];
   }
   return sum;
@@ -107,29 +118,44 @@ static void N(rows)(const job *j, int64_t begin, int64_t end) {
   }
 }
 
+// The rows of a block of columns, whose sums move to double in the end.
+#define FOR_BLOCKS(body)                                                                           \
+  for (int64_t at_row = 0; at_row < n; at_row += ROWS) {                                           \
+    const int64_t end = n - at_row < ROWS ? n : at_row + ROWS;                                     \
+    T part[CNN_LINES];                                                                             \
+    for (int64_t c = 0; c < width; c++) part[c] = 0;                                               \
+    for (int64_t i = at_row; i < end; i++) {                                                       \
+      SIMD for (int64_t c = 0; c < width; c++) {                                                   \
+        body                                                                                       \
+      }                                                                                            \
+    }                                                                                              \
+    for (int64_t c = 0; c < width; c++) total[c] += (double)part[c];                               \
+  }
+
 CLONES static void N(columns)(const job *j, int64_t at, int64_t width) {
   const int64_t n = j->lines.n, d = j->lines.inner;
   const T *x = (const T *)j->x + at;
   T *y = (T *)j->y + at;
   T m[CNN_LINES], sum[CNN_LINES];
-  for (int64_t c = 0; c < width; c++) m[c] = -HUGE_, sum[c] = 0;
-  for (int64_t i = 0; i < n; i++)
+  double total[CNN_LINES];
+  for (int64_t c = 0; c < width; c++) m[c] = -HUGE_, total[c] = 0;
+  for (int64_t i = 0; i < n; i++) {
     SIMD for (int64_t c = 0; c < width; c++) m[c] = x[i * d + c] > m[c] ? x[i * d + c] : m[c];
+  }
   if (j->log) {
-    for (int64_t i = 0; i < n; i++)
-      SIMD for (int64_t c = 0; c < width; c++) sum[c] += EXP(x[i * d + c] - m[c]);
+    FOR_BLOCKS(part[c] += EXP(x[i * d + c] - m[c]);)
+    for (int64_t c = 0; c < width; c++) sum[c] = (T)total[c];
     SIMD for (int64_t c = 0; c < width; c++) sum[c] = LOG(sum[c]);
-    for (int64_t i = 0; i < n; i++)
+    for (int64_t i = 0; i < n; i++) {
       SIMD for (int64_t c = 0; c < width; c++) y[i * d + c] = (x[i * d + c] - m[c]) - sum[c];
+    }
     return;
   }
-  for (int64_t i = 0; i < n; i++) SIMD for (int64_t c = 0; c < width; c++) {
-      const T e = EXP(x[i * d + c] - m[c]);
-      y[i * d + c] = e;
-      sum[c] += e;
-    }
-  for (int64_t c = 0; c < width; c++) sum[c] = 1 / sum[c];
-  for (int64_t i = 0; i < n; i++) SIMD for (int64_t c = 0; c < width; c++) y[i * d + c] *= sum[c];
+  FOR_BLOCKS(const T e = EXP(x[i * d + c] - m[c]); y[i * d + c] = e; part[c] += e;)
+  for (int64_t c = 0; c < width; c++) sum[c] = (T)(1 / total[c]);
+  for (int64_t i = 0; i < n; i++) {
+    SIMD for (int64_t c = 0; c < width; c++) y[i * d + c] *= sum[c];
+  }
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -142,13 +168,17 @@ V_FN double N(dot)(const T *dy, const T *y, int64_t n) {
     int64_t end = n - at < FLUSH ? n : at + FLUSH, i = at;
     T lane[32], rest = 0;
     for (int l = 0; l < 32; l++) lane[l] = 0;
-    if (y)
-      for (; i + 32 <= end; i += 32)
+    if (y) {
+      for (; i + 32 <= end; i += 32) {
         SIMD for (int l = 0; l < 32; l++) lane[l] += dy[i + l] * y[i + l];
-    else
-      for (; i + 32 <= end; i += 32) SIMD for (int l = 0; l < 32; l++) lane[l] += dy[i + l];
+      }
+    } else {
+      for (; i + 32 <= end; i += 32) {
+        SIMD for (int l = 0; l < 32; l++) lane[l] += dy[i + l];
+      }
+    }
     for (; i < end; i++) rest += y ? dy[i] * y[i] : dy[i];
-    for (int h = 16; h > 0; h /= 2) SIMD for (int l = 0; l < h; l++) lane[l] += lane[l + h];
+    JOIN_32(PLUS)
     sum += (double)(lane[0] + rest);
   }
   return sum;
@@ -173,18 +203,30 @@ CLONES static void N(columns_back)(const job *j, int64_t at, int64_t width) {
   const int64_t n = j->lines.n, d = j->lines.inner;
   const T *dy = (const T *)j->x + at, *y = (const T *)j->saved + at;
   T *dx = (T *)j->y + at, sum[CNN_LINES];
-  for (int64_t c = 0; c < width; c++) sum[c] = 0;
+  double total[CNN_LINES];
+  for (int64_t c = 0; c < width; c++) total[c] = 0;
   if (j->log) {
-    for (int64_t i = 0; i < n; i++)
-      SIMD for (int64_t c = 0; c < width; c++) sum[c] += dy[i * d + c];
-    for (int64_t i = 0; i < n; i++)
-      SIMD for (int64_t c = 0; c < width; c++) dx[i * d + c] =
-          dy[i * d + c] - EXP(y[i * d + c]) * sum[c];
+    FOR_BLOCKS(part[c] += dy[i * d + c];)
+    for (int64_t c = 0; c < width; c++) sum[c] = (T)total[c];
+    for (int64_t i = 0; i < n; i++) {
+      SIMD for (int64_t c = 0; c < width; c++) {
+        dx[i * d + c] = dy[i * d + c] - EXP(y[i * d + c]) * sum[c];
+      }
+    }
     return;
   }
-  for (int64_t i = 0; i < n; i++)
-    SIMD for (int64_t c = 0; c < width; c++) sum[c] += dy[i * d + c] * y[i * d + c];
-  for (int64_t i = 0; i < n; i++)
-    SIMD for (int64_t c = 0; c < width; c++) dx[i * d + c] =
-        y[i * d + c] * (dy[i * d + c] - sum[c]);
+  FOR_BLOCKS(part[c] += dy[i * d + c] * y[i * d + c];)
+  for (int64_t c = 0; c < width; c++) sum[c] = (T)total[c];
+  for (int64_t i = 0; i < n; i++) {
+    SIMD for (int64_t c = 0; c < width; c++) {
+      dx[i * d + c] = y[i * d + c] * (dy[i * d + c] - sum[c]);
+    }
+  }
 }
+#undef FOR_BLOCKS
+#undef MORE
+#undef PLUS
+#undef HALVE
+#undef JOIN_16
+#undef JOIN_32
+#undef JOIN_64

@@ -148,14 +148,14 @@ const cnn_op cnn_op_median = {
     .name = "median",
     .args = "x:tensor dim:dim? keepdim:bool=false",
     .doc = "The median, the lower one of two (one result); with a dim, the medians along it and "
-           "their positions (two results). NaN if any element is.",
+           "their positions (two results). NaN if any element is; of no floats it is NaN too.",
     .results = "values indices",
     .flags = CNN_OP_COMPOSITE,
     .choose = choose_median,
 };
 
 static cnn_status infer_median_all(cnn_infer *I) {
-  CNN_TRY(cnn_check_reduces(I, &CNN_A_NONE));
+  if (!cnn_dtype_is_float(I->dtype)) CNN_TRY(cnn_check_reduces(I, &CNN_A_NONE));
   cnn_infer_out(I, I->dtype, 0, NULL);
   return CNN_OK;
 }
@@ -185,17 +185,21 @@ static cnn_status infer_pick_backward(cnn_infer *I) {
   return CNN_OK;
 }
 
-// dx_i = sum over j of dy_j where places_j is i.
+cnn_tensor *cnn_positions(cnn_frame *f, cnn_device device, int ndim, int64_t d, int64_t n) {
+  int64_t shape[CNN_MAX_DIMS];
+  cnn_tensor *t = cnn_do(f, arange, CNN_A_I(1), CNN_A_I(n + 1), CNN_A_I(1), CNN_A_I(CNN_I64),
+                         CNN_A_DEVICE(device));
+  for (int i = 0; i < ndim && i < CNN_MAX_DIMS; i++) shape[i] = i == d ? n : 1;
+  return cnn_do(f, view, CNN_A_T(t), CNN_A_INTS(ndim, shape));
+}
+
+// dx_i = sum over j of dy_j where places_j is i, which is a dim of its own before `dim` here.
 static void pick_backward(cnn_frame *f, const cnn_arg *args, cnn_results *r) {
-  int64_t d = args[2].i, n = args[3].i, shape[CNN_MAX_DIMS];
-  int ndim = args[0].t->ndim;
-  for (int i = 0; i <= ndim && i < CNN_MAX_DIMS; i++) shape[i] = i == d ? n : 1;
+  int64_t d = args[2].i;
   cnn_arg dy = CNN_A_T(cnn_do(f, unsqueeze, args[0], CNN_A_I(d)));
   cnn_arg places = CNN_A_T(cnn_do(f, unsqueeze, args[1], CNN_A_I(d)));
-  cnn_tensor *at = cnn_do(f, full, CNN_A_INTS(ndim + 1, shape), CNN_A_I(1), CNN_A_I(CNN_I64),
-                          CNN_A_DEVICE(args[0].t->device));
-  at = cnn_do(f, cumsum, CNN_A_T(at), CNN_A_I(d));
-  cnn_arg picked = SEL(EQ(CNN_A_T(at), places), dy, C(0));
+  cnn_tensor *i = cnn_positions(f, args[0].t->device, args[0].t->ndim + 1, d, args[3].i);
+  cnn_arg picked = SEL(EQ(CNN_A_T(i), places), dy, C(0));
   cnn_results_add(f, r, cnn_do(f, sum, picked, CNN_A_I(d + 1)));
 }
 

@@ -158,9 +158,18 @@ static cnn_tensor *product_of_others(cnn_grad *g, cnn_tensor *x, cnn_tensor *dy)
   return SEL(zero, SEL(EQ(zeros, C(1)), p, C(0)), SEL(EQ(zeros, C(0)), DIV(p, one), C(0))).t;
 }
 
-// The same in a form that can be differentiated at zeros too: row i of the n x n matrix is x with 1
-// at place i.
-static cnn_tensor *products_without(cnn_grad *g, cnn_tensor *x, cnn_tensor *dy) {
+// The products of the elements before each of t's, along its last dim.
+static cnn_tensor *products_before(cnn_frame *f, cnn_tensor *t, cnn_tensor *ones) {
+  if (f->status != CNN_OK) return NULL;
+  cnn_arg last = CNN_A_I(1), n = CNN_A_I(t->shape[1] - 1);
+  cnn_tensor *p =
+      cnn_do(f, cumprod, CNN_A_T(cnn_do(f, narrow, CNN_A_T(t), last, CNN_A_I(0), n)), last);
+  return cnn_do(f, cat, CNN_A_TS(2, ((cnn_tensor *[]){ones, p})), last);
+}
+
+// The same in a form that can be differentiated at zeros too: the products of the elements before
+// and of those behind.
+static cnn_tensor *products_around(cnn_grad *g, cnn_tensor *x, cnn_tensor *dy) {
   cnn_frame *f = g->f;
   uint32_t mask = mask_of(g, &g->args[1]);
   int64_t order[CNN_MAX_DIMS], back[CNN_MAX_DIMS], shape[CNN_MAX_DIMS], n = 1, kept = 1;
@@ -172,14 +181,15 @@ static cnn_tensor *products_without(cnn_grad *g, cnn_tensor *x, cnn_tensor *dy) 
     shape[d] = x->shape[order[d]];
     *(mask >> order[d] & 1 ? &n : &kept) *= shape[d];
   }
+  if (n * kept == 0) return x; // nothing to multiply
   cnn_tensor *t = cnn_do(f, permute, CNN_A_T(x), CNN_A_INTS(x->ndim, order));
-  t = cnn_do(f, reshape, CNN_A_T(t), CNN_A_INTS(3, ((const int64_t[]){kept, 1, n})));
-  cnn_tensor *rows = cnn_do(f, full, CNN_A_INTS(2, ((const int64_t[]){n, 1})), CNN_A_I(1),
-                            CNN_A_I(CNN_I64), CNN_A_DEVICE(x->device));
-  rows = cnn_do(f, cumsum, CNN_A_T(rows), CNN_A_I(0));
-  cnn_tensor *columns = cnn_do(f, transpose, CNN_A_T(rows), CNN_A_I(0), CNN_A_I(1));
-  t = SEL(EQ(CNN_A_T(rows), CNN_A_T(columns)), C(1), CNN_A_T(t)).t;
-  t = cnn_do(f, prod, CNN_A_T(t), CNN_A_I(2));
+  t = cnn_do(f, reshape, CNN_A_T(t), CNN_A_INTS(2, ((const int64_t[]){kept, n})));
+  cnn_arg last = CNN_A_INTS(1, &(const int64_t){1});
+  cnn_tensor *ones = cnn_do(f, full, CNN_A_INTS(2, ((const int64_t[]){kept, 1})), CNN_A_I(1),
+                            CNN_A_I(x->dtype), CNN_A_DEVICE(x->device));
+  cnn_tensor *behind = products_before(f, cnn_do(f, flip, CNN_A_T(t), last), ones);
+  t = cnn_do(f, mul, CNN_A_T(products_before(f, t, ones)),
+             CNN_A_T(cnn_do(f, flip, CNN_A_T(behind), last)));
   t = cnn_do(f, reshape, CNN_A_T(t), CNN_A_INTS(x->ndim, shape));
   t = cnn_do(f, permute, CNN_A_T(t), CNN_A_INTS(x->ndim, back));
   return cnn_do(f, mul, CNN_A_T(t), CNN_A_T(dy));
@@ -191,8 +201,7 @@ static void backward_prod(cnn_grad *g) {
   if (g->args[3].kind != CNN_ABSENT) x = cnn_do(g->f, cast, CNN_A_T(x), g->args[3]);
   cnn_tensor *dy = cnn_spread(g, g->dy[0], &g->args[1]);
   if (g->f->status != CNN_OK) return;
-  cnn_give(g, 0,
-           g->f->ctx->grad_enabled ? products_without(g, x, dy) : product_of_others(g, x, dy));
+  cnn_give(g, 0, g->f->ctx->grad_enabled ? products_around(g, x, dy) : product_of_others(g, x, dy));
 }
 
 const cnn_op cnn_op_prod = {
@@ -261,7 +270,7 @@ static void give_var(cnn_grad *g, cnn_arg dy) {
   double n = cnn_reduced_count(g, &args[1]) - correction;
   cnn_arg x = CNN_A_T(cnn_in(g, 0));
   cnn_arg mean = CNN_A_T(cnn_do(f, mean, x, args[1], CNN_A_I(1)));
-  cnn_arg scale = MUL(dy, C(2 / (n > 0 ? n : 0)));
+  cnn_arg scale = MUL(dy, C(2 / n));
   cnn_give(g, 0, MUL(SUB(x, mean), CNN_A_T(cnn_spread(g, scale.t, &args[1]))).t);
 }
 

@@ -70,16 +70,12 @@ const cnn_op cnn_op_cumprod = {
 static void cumprod_backward(cnn_frame *f, const cnn_arg *args, cnn_results *r) {
   cnn_tensor *x = args[1].t;
   int d = 0, ndim = x->ndim;
-  int64_t shape[CNN_MAX_DIMS];
   if (ndim == 0) {
     cnn_results_add(f, r, args[0].t);
     return;
   }
   f->status = cnn_check_dim(f->ctx, "dim", args[2].i, ndim, &d);
-  for (int k = 0; k <= ndim && k < CNN_MAX_DIMS; k++) shape[k] = k == d ? x->shape[d] : 1;
-  cnn_tensor *i = cnn_do(f, full, CNN_A_INTS(ndim + 1, shape), CNN_A_I(1), CNN_A_I(CNN_I64),
-                         CNN_A_DEVICE(x->device));
-  i = cnn_do(f, cumsum, CNN_A_T(i), CNN_A_I(d));
+  cnn_tensor *i = cnn_positions(f, x->device, ndim + 1, d, x->shape[d]);
   cnn_tensor *k = cnn_do(f, transpose, CNN_A_T(i), CNN_A_I(d), CNN_A_I(d + 1));
   cnn_arg xs = CNN_A_T(cnn_do(f, unsqueeze, CNN_A_T(x), CNN_A_I(d)));
   cnn_arg dy = CNN_A_T(cnn_do(f, unsqueeze, args[0], CNN_A_I(d)));
@@ -141,18 +137,23 @@ RUNNING_OP(cummin, "The smallest element so far along a dim, and its position, t
                    "equals. From a NaN on it is NaN.")
 
 // ---------------------------------------------------------------------------------------------
-// diff. args: x n dim
+// diff. args: x n dim prepend append
 
 static void diff(cnn_frame *f, const cnn_arg *args, cnn_results *r) {
-  cnn_tensor *x = args[0].t;
-  int d = 0;
+  cnn_tensor *x = args[0].t, *parts[3];
+  int d = 0, n_parts = 0;
   f->status = cnn_check_dim(f->ctx, "dim", args[2].i, x->ndim, &d);
   if (f->status == CNN_OK && x->ndim == 0)
     f->status = cnn_fail(f->ctx, CNN_SHAPE, "x has 0 dims: there are no neighbours to subtract");
   if (f->status == CNN_OK && args[1].i < 0)
-    f->status = cnn_fail(f->ctx, CNN_INVALID,
-                         "n is %d: it counts how many times to take differences", (int)args[1].i);
-  for (int64_t i = 0; i < args[1].i && x && f->status == CNN_OK && x->shape[d] > 0; i++) {
+    f->status =
+        cnn_fail(f->ctx, CNN_INVALID, "n is %lld: it counts how many times to take differences",
+                 (long long)args[1].i);
+  if (cnn_has(args, 3)) parts[n_parts++] = args[3].t;
+  parts[n_parts++] = x;
+  if (cnn_has(args, 4)) parts[n_parts++] = args[4].t;
+  if (n_parts > 1) x = cnn_do(f, cat, CNN_A_TS(n_parts, parts), CNN_A_I(d));
+  for (int64_t i = 0; f->status == CNN_OK && i < args[1].i && x->shape[d] > 0; i++) {
     cnn_arg n = CNN_A_I(x->shape[d] - 1), along = CNN_A_I(d);
     cnn_arg late = CNN_A_T(cnn_do(f, narrow, CNN_A_T(x), along, CNN_A_I(1), n));
     cnn_arg early = CNN_A_T(cnn_do(f, narrow, CNN_A_T(x), along, CNN_A_I(0), n));
@@ -163,9 +164,9 @@ static void diff(cnn_frame *f, const cnn_arg *args, cnn_results *r) {
 
 const cnn_op cnn_op_diff = {
     .name = "diff",
-    .args = "x:tensor n:int=1 dim:dim=-1",
-    .doc = "Differences x_{i+1} - x_i of neighbours along a dim, n times over; of bools, whether "
-           "they differ.",
+    .args = "x:tensor n:int=1 dim:dim=-1 prepend:tensor? append:tensor?",
+    .doc = "Differences x_{i+1} - x_i of neighbours along a dim, n times over, of x with the given "
+           "tensors joined before and behind; of bools, whether they differ.",
     .flags = CNN_OP_COMPOSITE,
     .composite = diff,
 };

@@ -8,7 +8,10 @@
 static cnn_status infer_softmax(cnn_infer *I) {
   const cnn_tensor *x = I->in[0];
   int d;
-  cnn_dtype dtype = I->args[2].kind != CNN_ABSENT ? (cnn_dtype)I->args[2].i : I->dtype;
+  bool given = I->args[2].kind != CNN_ABSENT;
+  cnn_dtype dtype = given ? (cnn_dtype)I->args[2].i : I->dtype;
+  if (given && !cnn_dtype_is_float(dtype))
+    return cnn_fail(I->ctx, CNN_DTYPE, "dtype is %s: the result is a float", cnn_dtype_name(dtype));
   CNN_TRY(cnn_check_float(I, dtype));
   CNN_TRY(cnn_check_dim(I->ctx, "dim", I->args[1].i, x->ndim, &d));
   cnn_infer_out(I, dtype, x->ndim, x->shape);

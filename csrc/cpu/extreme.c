@@ -1,15 +1,10 @@
 // SPDX-License-Identifier: MIT
-// Kernels of ops/extreme.c: extremes by folds, medians by radix selection, and the gradient of a
-// choice.
+// Kernels of ops/extreme.c: extremes by folds, medians by radix selection.
 #include <math.h>
-#include <string.h>
 
-#include "base/half.h"
 #include "base/parallel.h"
-#include "cpu/copy.h"
 #include "cpu/cpu.h"
 #include "cpu/elementwise.h"
-#include "cpu/lines.h"
 #include "cpu/reduction.h"
 
 CNN_REDUCTION_KERNEL(amax, .folds = cnn_fold_max)
@@ -177,72 +172,3 @@ static cnn_status run_median_dim(cnn_call *call) {
   return CNN_OK;
 }
 const cnn_kernel cpu_median_dim = {NULL, run_median_dim, NULL};
-
-// ---------------------------------------------------------------------------------------------
-// pick_backward. args: dy places dim size
-
-typedef struct pick {
-  cnn_lines to, from;
-  cnn_dtype computed;
-  const void *dy;
-  const int64_t *places;
-  void *dx;
-} pick;
-
-static cnn_dtype pick_dtype(const cnn_call *call) {
-  return call->out[0].dtype == CNN_F64 ? CNN_F64 : CNN_F32;
-}
-
-static cnn_status plan_pick(cnn_call *call) {
-  call->scratch_bytes = cnn_dense_bytes(&call->in[0], pick_dtype(call)) +
-                        cnn_dense_bytes(&call->in[1], CNN_I64) +
-                        cnn_dense_bytes(&call->out[0], pick_dtype(call));
-  return CNN_OK;
-}
-
-#define ADD_PICKED(T)                                                                              \
-  do {                                                                                             \
-    T *dx = p->dx;                                                                                 \
-    const T *dy = p->dy;                                                                           \
-    for (int64_t k = 0; k < p->from.n; k++)                                                        \
-      for (int64_t j = 0; j < width; j++) {                                                        \
-        int64_t i = from + k * p->from.inner + j;                                                  \
-        dx[at + (p->places[i] - 1) * p->to.inner + j] += dy[i];                                    \
-      }                                                                                            \
-  } while (0)
-
-static void pick_lines(void *arg, int64_t at, int64_t width) {
-  const pick *p = arg;
-  int64_t block = p->to.n * p->to.inner, size = (int64_t)cnn_dtype_size(p->computed);
-  int64_t from = at / block * p->from.n * p->from.inner + at % block;
-  for (int64_t k = 0; k < p->to.n; k++)
-    memset((char *)p->dx + (at + k * p->to.inner) * size, 0, (size_t)(width * size));
-  if (p->computed == CNN_F64)
-    ADD_PICKED(double);
-  else
-    ADD_PICKED(float);
-}
-
-static cnn_status check_places(cnn_context *ctx, const pick *p, int64_t n) {
-  for (int64_t i = 0; i < n; i++)
-    if (p->places[i] < 1 || p->places[i] > p->to.n)
-      return cnn_fail(ctx, CNN_INDEX, "position %lld is out of range for a dim of size %lld",
-                      (long long)p->places[i], (long long)p->to.n);
-  return CNN_OK;
-}
-
-static cnn_status run_pick(cnn_call *call) {
-  int64_t dim = call->args[2].i;
-  void *scratch = call->scratch;
-  pick p = {.computed = pick_dtype(call)};
-  p.to = cnn_lines_of(&call->out[0], dim);
-  p.from = cnn_lines_of(&call->in[0], dim);
-  p.dy = cnn_dense(&call->in[0], p.computed, &scratch);
-  p.places = cnn_dense(&call->in[1], CNN_I64, &scratch);
-  CNN_TRY(check_places(call->ctx, &p, cnn_view_numel(&call->in[1])));
-  p.dx = cnn_dense_result(&call->out[0], p.computed, &scratch);
-  cnn_lines_run(&p.to, 16384, pick_lines, &p);
-  cnn_dense_store(&call->out[0], p.computed, p.dx);
-  return CNN_OK;
-}
-const cnn_kernel cpu_pick_backward = {plan_pick, run_pick, NULL};

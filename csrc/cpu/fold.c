@@ -19,8 +19,8 @@
 
 #define PLUS(a, b)    ((a) + (b))
 #define TIMES(a, b)   ((a) * (b))
-#define LARGER(a, v)  (((v) > (a)) | IS_NAN(v) ? (v) : (a))
-#define SMALLER(a, v) (((v) < (a)) | IS_NAN(v) ? (v) : (a))
+#define LARGER(a, v)  ((((v) > (a)) | IS_NAN(v)) ? (v) : (a))
+#define SMALLER(a, v) ((((v) < (a)) | IS_NAN(v)) ? (v) : (a))
 #define MAGNITUDE(v)  ((v) < 0 ? -(v) : (v))
 
 // The body's parameters, which it forgets at its end. T is the type of the elements, VALUE what

@@ -69,26 +69,26 @@ static cnn_status infer_max_dim(cnn_infer *I) {
   return cnn_infer_reduced(I, CNN_I64, &I->args[1], I->args[2].i != 0);
 }
 
+void cnn_give_picked(cnn_grad *g, cnn_tensor *dy, cnn_tensor *places, int64_t d) {
+  const cnn_form *x = cnn_in_form(g, 0);
+  cnn_tensor *dx = cnn_do(g->f, full, CNN_A_INTS(x->ndim, x->shape), CNN_A_I(0), CNN_A_I(x->dtype),
+                          CNN_A_DEVICE(x->device));
+  cnn_give(g, 0, cnn_do_(g->f, scatter_add, CNN_A_T(dx), CNN_A_I(d), CNN_A_T(places), CNN_A_T(dy)));
+}
+
 // args: x dim keepdim. The gradient goes to the one element that was taken.
 static void backward_pick(cnn_grad *g) {
   const cnn_form *x = cnn_in_form(g, 0);
-  const cnn_arg *dim = &g->args[1];
+  cnn_tensor *dy = g->dy[0], *places;
   int d = 0;
-  cnn_check_dim(g->f->ctx, "dim", dim->i, x->ndim, &d);
-  if (!g->dy[0]) return;
-  if (x->ndim == 0) {
-    cnn_give(g, 0, g->dy[0]);
-    return;
-  }
-  cnn_tensor *dy = g->dy[0], *places = cnn_out(g, 1);
-  if (!places) return;
+  if (!dy) return;
+  cnn_check_dim(g->f->ctx, "dim", g->args[1].i, x->ndim, &d); // infer has passed it
+  if (!(places = cnn_out(g, 1))) return;
   if (dy->ndim < x->ndim) {
     dy = cnn_do(g->f, unsqueeze, CNN_A_T(dy), CNN_A_I(d));
     places = cnn_do(g->f, unsqueeze, CNN_A_T(places), CNN_A_I(d));
   }
-  cnn_give(g, 0,
-           cnn_do(g->f, pick_backward, CNN_A_T(dy), CNN_A_T(places), CNN_A_I(d),
-                  CNN_A_I(x->shape[d])));
+  cnn_give_picked(g, dy, places, d);
 }
 
 #define PICK_OP(title, infer_fn, text)                                                             \
@@ -172,43 +172,4 @@ const cnn_op cnn_op_median_all = {
     .flags = CNN_OP_INTERNAL,
     .infer = infer_median_all,
     .backward = backward_median_all,
-};
-
-// ---------------------------------------------------------------------------------------------
-// pick_backward: the gradient of choosing elements along a dim. args: dy places dim size
-
-static cnn_status infer_pick_backward(cnn_infer *I) {
-  const cnn_tensor *dy = I->in[0];
-  int64_t shape[CNN_MAX_DIMS];
-  for (int d = 0; d < dy->ndim; d++) shape[d] = d == I->args[2].i ? I->args[3].i : dy->shape[d];
-  cnn_infer_out(I, I->dtype, dy->ndim, shape);
-  return CNN_OK;
-}
-
-cnn_tensor *cnn_positions(cnn_frame *f, cnn_device device, int ndim, int64_t d, int64_t n) {
-  int64_t shape[CNN_MAX_DIMS];
-  cnn_tensor *t = cnn_do(f, arange, CNN_A_I(1), CNN_A_I(n + 1), CNN_A_I(1), CNN_A_I(CNN_I64),
-                         CNN_A_DEVICE(device));
-  for (int i = 0; i < ndim && i < CNN_MAX_DIMS; i++) shape[i] = i == d ? n : 1;
-  return cnn_do(f, view, CNN_A_T(t), CNN_A_INTS(ndim, shape));
-}
-
-// dx_i = sum over j of dy_j where places_j is i, which is a dim of its own before `dim` here.
-static void pick_backward(cnn_frame *f, const cnn_arg *args, cnn_results *r) {
-  int64_t d = args[2].i;
-  cnn_arg dy = CNN_A_T(cnn_do(f, unsqueeze, args[0], CNN_A_I(d)));
-  cnn_arg places = CNN_A_T(cnn_do(f, unsqueeze, args[1], CNN_A_I(d)));
-  cnn_tensor *i = cnn_positions(f, args[0].t->device, args[0].t->ndim + 1, d, args[3].i);
-  cnn_arg picked = SEL(EQ(CNN_A_T(i), places), dy, C(0));
-  cnn_results_add(f, r, cnn_do(f, sum, picked, CNN_A_I(d + 1)));
-}
-
-const cnn_op cnn_op_pick_backward = {
-    .name = "pick_backward",
-    .args = "dy:tensor places:index dim:dim size:int",
-    .doc =
-        "Zeros with dy added at the given positions of a dim, which has that size in the result.",
-    .flags = CNN_OP_INTERNAL,
-    .infer = infer_pick_backward,
-    .composite = pick_backward,
 };

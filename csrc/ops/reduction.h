@@ -22,7 +22,7 @@ double cnn_reduced_count(cnn_grad *g, const cnn_arg *dim);
 // equal to `out`, both as x is or has been mapped.
 cnn_tensor *cnn_share(cnn_grad *g, cnn_tensor *x, cnn_tensor *out, const cnn_arg *dim);
 
-// The positions 1 .. n along dim d of `ndim` dims, the others of size 1: an int64 tensor.
-cnn_tensor *cnn_positions(cnn_frame *f, cnn_device device, int ndim, int64_t d, int64_t n);
+// Gives x the gradient dy of elements that were taken from dim d at `places`, which has dy's shape.
+void cnn_give_picked(cnn_grad *g, cnn_tensor *dy, cnn_tensor *places, int64_t d);
 
 #endif

@@ -65,6 +65,15 @@ const cnn_op cnn_op_cumprod = {
     .backward = backward_cumprod,
 };
 
+// The positions 1 .. n along dim d of `ndim` dims, the others of size 1.
+static cnn_tensor *positions(cnn_frame *f, cnn_device device, int ndim, int d, int64_t n) {
+  int64_t shape[CNN_MAX_DIMS];
+  cnn_tensor *t = cnn_do(f, arange, CNN_A_I(1), CNN_A_I(n + 1), CNN_A_I(1), CNN_A_I(CNN_I64),
+                         CNN_A_DEVICE(device));
+  for (int i = 0; i < ndim && i < CNN_MAX_DIMS; i++) shape[i] = i == d ? n : 1;
+  return cnn_do(f, view, CNN_A_T(t), CNN_A_INTS(ndim, shape));
+}
+
 // dx_i = sum over k >= i of dy_k times the product of x_j with j <= k but j = i: with i a dim of
 // its own before `dim`, that is a running product of x with 1 at place i.
 static void cumprod_backward(cnn_frame *f, const cnn_arg *args, cnn_results *r) {
@@ -75,7 +84,7 @@ static void cumprod_backward(cnn_frame *f, const cnn_arg *args, cnn_results *r) 
     return;
   }
   f->status = cnn_check_dim(f->ctx, "dim", args[2].i, ndim, &d);
-  cnn_tensor *i = cnn_positions(f, x->device, ndim + 1, d, x->shape[d]);
+  cnn_tensor *i = positions(f, x->device, ndim + 1, d, x->shape[d]);
   cnn_tensor *k = cnn_do(f, transpose, CNN_A_T(i), CNN_A_I(d), CNN_A_I(d + 1));
   cnn_arg xs = CNN_A_T(cnn_do(f, unsqueeze, CNN_A_T(x), CNN_A_I(d)));
   cnn_arg dy = CNN_A_T(cnn_do(f, unsqueeze, args[0], CNN_A_I(d)));
@@ -108,17 +117,7 @@ static cnn_status infer_cummax(cnn_infer *I) {
 }
 
 static void backward_cummax(cnn_grad *g) {
-  const cnn_form *x = cnn_in_form(g, 0);
-  int d = 0;
-  if (!g->dy[0]) return;
-  if (x->ndim == 0) {
-    cnn_give(g, 0, g->dy[0]);
-    return;
-  }
-  cnn_check_dim(g->f->ctx, "dim", g->args[1].i, x->ndim, &d);
-  cnn_give(g, 0,
-           cnn_do(g->f, pick_backward, CNN_A_T(g->dy[0]), CNN_A_T(cnn_out(g, 1)), CNN_A_I(d),
-                  CNN_A_I(x->shape[d])));
+  if (g->dy[0]) cnn_give_picked(g, g->dy[0], cnn_out(g, 1), g->args[1].i);
 }
 
 #define RUNNING_OP(title, text)                                                                    \

@@ -83,8 +83,8 @@ typedef bool (*cnn_accel_entry)(int abi, cnn_accel *table);
 // The plugin, opened by the first call that finds it switched on; NULL when there is none. Call it
 // for work that is worth opening a library for, and never at `require`.
 //
-// It is found as base/plugin.h says; besides, CNN_DNNL_PLUGIN empty or "0" switches it off. A plugin
-// that can't be opened is as good as none.
+// It is found as base/plugin.h says; besides, CNN_DNNL_PLUGIN empty or "0" switches it off. A
+// plugin that can't be opened is as good as none.
 const cnn_accel *cnn_accel_get(void);
 
 // Switches the plugin on or off from now on. Returns whether it is there and on.

@@ -18,11 +18,12 @@
 #include "cpu/tasks.h"
 #include "engine/window.h"
 
-#define ACCEL_LEAST  (1 << 20) // multiply-adds from which the plugin is asked
+#define ACCEL_LEAST  (1 << 20)   // multiply-adds from which the plugin is asked
 #define COLS_BYTES   (256 << 10) // of a tile's columns: what stays in the second-level cache
 #define WIDTH_MOST   2048        // places of one row in a tile
 #define TASKS_LEAST  16          // that a single image is cut into, if it is large enough
 #define PLACES_LEAST 128         // of a tile that was cut for that
+#define PLACES_GOOD  256         // of a tile, so that packing the weights for each does not show
 #define PARTS_MOST   8           // of the batch, summed apart
 #define BIAS_BLOCK   16
 #define THREAD_LEAST (1 << 16) // multiply-adds that are worth a thread
@@ -77,40 +78,43 @@ static tile tile_at(const conv *v, int64_t i) {
   return t;
 }
 
-// A place under the kernel: its index in the two outer dims, the shift of x in the inner one, and
-// the range of a row of y whose elements lie inside x.
+// A place under the kernel. Place (i, j, q) of y meets place (i * stride + d, j * stride + h,
+// q * stride + w) of x; of q only those in [first, last) meet one inside x.
 typedef struct tap {
-  int64_t a, b, shift, first, last;
+  int64_t d, h, w, first, last;
 } tap;
 
 static inline tap tap_at(const conv *v, int64_t t) {
   tap p;
-  p.a = t / v->kernel[2] / v->kernel[1];
-  p.b = t / v->kernel[2] % v->kernel[1];
-  p.shift = t % v->kernel[2] * v->dilation[2] - v->before[2];
-  int64_t s = v->stride[2], room = v->in[2] - p.shift;
-  p.first = p.shift < 0 ? (s - 1 - p.shift) / s : 0;
+  p.d = t / v->kernel[2] / v->kernel[1] * v->dilation[0] - v->before[0];
+  p.h = t / v->kernel[2] % v->kernel[1] * v->dilation[1] - v->before[1];
+  p.w = t % v->kernel[2] * v->dilation[2] - v->before[2];
+  int64_t s = v->stride[2], room = v->in[2] - p.w;
+  p.first = p.w < 0 ? (s - 1 - p.w) / s : 0;
   p.last = room <= 0 ? 0 : (room - 1) / s + 1;
   if (p.last > v->out[2]) p.last = v->out[2];
   if (p.first >= p.last) p.first = p.last = 0;
   return p;
 }
 
-// The offset of x's row under row `row` of y and this tap; -1 where that is padding.
-static inline int64_t row_offset(const conv *v, const operand *x, int64_t row, const tap *p) {
-  int64_t i = row / v->out[1] * v->stride[0] + p->a * v->dilation[0] - v->before[0];
-  int64_t j = row % v->out[1] * v->stride[1] + p->b * v->dilation[1] - v->before[1];
-  if (i < 0 || i >= v->in[0] || j < 0 || j >= v->in[1]) return -1;
-  return i * x->s[0] + j * x->s[1];
+// A walk over rows of y.
+typedef struct walk {
+  int64_t i, j;
+} walk;
+
+static inline walk walk_from(const conv *v, int64_t row) {
+  return (walk){row / v->out[1], row % v->out[1]};
 }
 
-// The offset of x's place under place (row, q) of y and tap t; -1 where that is padding.
-static inline int64_t place_offset(const conv *v, const operand *x, int64_t row, int64_t q,
-                                   int64_t t) {
-  tap p = {.a = t / v->kernel[2] / v->kernel[1], .b = t / v->kernel[2] % v->kernel[1]};
-  int64_t w = q * v->stride[2] + t % v->kernel[2] * v->dilation[2] - v->before[2];
-  int64_t offset = w < 0 || w >= v->in[2] ? -1 : row_offset(v, x, row, &p);
-  return offset < 0 ? -1 : offset + w * x->s[2];
+static inline void walk_on(const conv *v, walk *r) {
+  if (++r->j == v->out[1]) r->j = 0, r->i++;
+}
+
+// The offset of x's row under a row of y and a tap; -1 where that is padding.
+static inline int64_t row_offset(const conv *v, const operand *x, const walk *r, const tap *p) {
+  int64_t i = r->i * v->stride[0] + p->d, j = r->j * v->stride[1] + p->h;
+  if (i < 0 || i >= v->in[0] || j < 0 || j >= v->in[1]) return -1;
+  return i * x->s[0] + j * x->s[1];
 }
 
 // Channels of block i of a group, and the first of them.
@@ -228,6 +232,7 @@ static void read_conv(conv *v, const cnn_call *call, const cnn_view *x, const cn
 // image still gives work to several threads.
 static void cut(conv *v, int64_t elements, int64_t images) {
   int64_t most = (int64_t)(COLS_BYTES / computed_size(v)) / (elements > 0 ? elements : 1);
+  if (most < PLACES_GOOD) most = PLACES_GOOD;
   if (v->pointwise) most = v->rows * v->out[2];
   if (images > 0 && images < TASKS_LEAST) {
     int64_t share = v->rows * v->out[2] * images / TASKS_LEAST;
@@ -238,12 +243,14 @@ static void cut(conv *v, int64_t elements, int64_t images) {
   v->tile_rows = most / v->out[2];
   if (v->tile_rows < 1) v->tile_rows = 1;
   if (v->tile_rows > v->rows) v->tile_rows = v->rows;
+  int64_t pieces = (v->rows + v->tile_rows - 1) / v->tile_rows; // of about one size
+  v->tile_rows = (v->rows + pieces - 1) / pieces;
   if (v->tile_width > most && v->tile_width > WIDTH_MOST)
     v->tile_width = most > WIDTH_MOST ? most : WIDTH_MOST;
   v->width_tiles = (v->out[2] + v->tile_width - 1) / v->tile_width;
   v->tiles = (v->rows + v->tile_rows - 1) / v->tile_rows * v->width_tiles;
-  v->cols_bytes = v->pointwise ? 0 : (size_t)(elements * v->tile_rows * v->tile_width) *
-                                         computed_size(v);
+  v->cols_bytes =
+      v->pointwise ? 0 : (size_t)(elements * v->tile_rows * v->tile_width) * computed_size(v);
 }
 
 // Scratch of the products of a full and of the last tile, which are m x n x k with one of the sizes
@@ -270,20 +277,22 @@ static cnn_task_fn plan_forward(conv *v) {
   v->pointwise = is_pointwise(v);
   if (v->direct) {
     cnn_tasks_plan(&v->tasks, v->last ? v->n : v->n * v->groups,
-              stage_bytes(v, &v->x, v->last ? v->c : 1) +
-                  stage_bytes(v, &v->y, v->last ? v->k : v->kg));
+                   stage_bytes(v, &v->x, v->last ? v->c : 1) +
+                       stage_bytes(v, &v->y, v->last ? v->k : v->kg));
     return wide ? direct_forward_f64 : direct_forward_f32;
   }
   cut(v, v->inner, v->n * v->groups);
   for (int64_t i = 0; i < 2; i++) {
     int64_t places = tile_at(v, i ? v->tiles - 1 : 0).places;
-    if (v->last) need_gemm(v, places, v->kg, v->inner);
-    else need_gemm(v, v->kg, places, v->inner);
+    if (v->last)
+      need_gemm(v, places, v->kg, v->inner);
+    else
+      need_gemm(v, v->kg, places, v->inner);
   }
   v->tile_bytes = (size_t)(v->kg * v->tile_rows * v->tile_width) * computed_size(v);
   cnn_tasks_plan(&v->tasks, v->n * v->groups * v->tiles,
-            stage_bytes(v, &v->x, v->cg) + cnn_align(v->cols_bytes) +
-                (cnn_dtype_is_half(v->dtype) ? cnn_align(v->tile_bytes) : 0) + v->gemm_bytes);
+                 stage_bytes(v, &v->x, v->cg) + cnn_align(v->cols_bytes) +
+                     (cnn_dtype_is_half(v->dtype) ? cnn_align(v->tile_bytes) : 0) + v->gemm_bytes);
   return wide ? forward_f64 : forward_f32;
 }
 
@@ -302,8 +311,8 @@ static cnn_task_fn plan_backward_input(conv *v) {
   if (v->direct) {
     v->y.staged = v->y.staged || (v->last && v->y.step != v->k);
     cnn_tasks_plan(&v->tasks, v->last ? v->n : v->n * v->groups,
-              stage_bytes(v, &v->x, v->last ? v->c : 1) +
-                  stage_bytes(v, &v->y, v->last ? v->k : v->kg));
+                   stage_bytes(v, &v->x, v->last ? v->c : 1) +
+                       stage_bytes(v, &v->y, v->last ? v->k : v->kg));
     return wide ? direct_input_f64 : direct_input_f32;
   }
   cut_channels(v, v->n * v->groups);
@@ -313,13 +322,15 @@ static cnn_task_fn plan_backward_input(conv *v) {
     int64_t places = tile_at(v, i ? v->tiles - 1 : 0).places;
     for (int64_t b = 0; b < 2; b++) {
       int64_t rows = b ? v->cg / v->blocks * v->taps : inner;
-      if (v->last) need_gemm(v, places, rows, v->kg);
-      else need_gemm(v, rows, places, v->kg);
+      if (v->last)
+        need_gemm(v, places, rows, v->kg);
+      else
+        need_gemm(v, rows, places, v->kg);
     }
   }
   cnn_tasks_plan(&v->tasks, v->n * v->groups * v->blocks,
-            stage_bytes(v, &v->y, v->kg) + stage_bytes(v, &v->x, channels) + cnn_align(v->cols_bytes) +
-                v->gemm_bytes);
+                 stage_bytes(v, &v->y, v->kg) + stage_bytes(v, &v->x, channels) +
+                     cnn_align(v->cols_bytes) + v->gemm_bytes);
   return wide ? backward_input_f64 : backward_input_f32;
 }
 
@@ -334,8 +345,11 @@ static cnn_task_fn plan_backward_weight(conv *v) {
   if (v->direct) {
     v->y.staged = v->y.staged || (v->last && v->y.step != v->k);
     cnn_tasks_plan(&v->tasks, v->last ? v->parts : v->parts * v->groups,
-              stage_bytes(v, &v->x, v->last ? v->c : 1) +
-                  stage_bytes(v, &v->y, v->last ? v->k : v->kg > BIAS_BLOCK ? v->kg : BIAS_BLOCK));
+                   stage_bytes(v, &v->x, v->last ? v->c : 1) + stage_bytes(v, &v->y,
+                                                                           v->last ? v->k
+                                                                           : v->kg > BIAS_BLOCK
+                                                                               ? v->kg
+                                                                               : BIAS_BLOCK));
     return wide ? direct_weight_f64 : direct_weight_f32;
   }
   cut_channels(v, v->parts * v->groups);
@@ -347,8 +361,8 @@ static cnn_task_fn plan_backward_weight(conv *v) {
     need_gemm(v, v->kg, v->cg / v->blocks * v->taps, places);
   }
   cnn_tasks_plan(&v->tasks, v->parts * v->groups * v->blocks,
-            stage_bytes(v, &v->y, v->kg > BIAS_BLOCK ? v->kg : BIAS_BLOCK) +
-                stage_bytes(v, &v->x, channels) + cnn_align(v->cols_bytes) + v->gemm_bytes);
+                 stage_bytes(v, &v->y, v->kg > BIAS_BLOCK ? v->kg : BIAS_BLOCK) +
+                     stage_bytes(v, &v->x, channels) + cnn_align(v->cols_bytes) + v->gemm_bytes);
   return wide ? backward_weight_f64 : backward_weight_f32;
 }
 
@@ -477,7 +491,8 @@ static dense dense_of(const cnn_view *t, bool last) {
 }
 
 static size_t dense_bytes(const dense *d) {
-  return d->copied ? cnn_align((size_t)cnn_view_numel(d->view) * cnn_dtype_size(d->view->dtype)) : 0;
+  return d->copied ? cnn_align((size_t)cnn_view_numel(d->view) * cnn_dtype_size(d->view->dtype))
+                   : 0;
 }
 
 static void *use_dense(const dense *d, char **scratch) {
@@ -495,7 +510,9 @@ static bool has_idle_tap(const conv *v) {
   for (int64_t t = 0; t < v->taps; t++) {
     tap p = tap_at(v, t);
     bool meets = false;
-    for (int64_t row = 0; row < v->rows && !meets; row++) meets = row_offset(v, &v->x, row, &p) >= 0;
+    walk r = walk_from(v, 0);
+    for (int64_t row = 0; row < v->rows && !meets; row++, walk_on(v, &r))
+      meets = row_offset(v, &v->x, &r, &p) >= 0;
     if (!meets || p.first == p.last) return true;
   }
   return false;
@@ -505,7 +522,13 @@ static cnn_accel_plan *accel_plan(const conv *v, cnn_accel_direction direction, 
                                   size_t *scratch) {
   if ((v->dtype != CNN_F32 && v->dtype != CNN_BF16) || v->w.ndim > 4) return NULL;
   if (count_work(v) < ACCEL_LEAST) return NULL;
-  if (v->dtype == CNN_BF16 && direction == CNN_ACCEL_BACKWARD_WEIGHT && has_idle_tap(v)) return NULL;
+  // oneDNN computes at least 16 channels of dx, whatever it costs (measured: 34 k against
+  // c (51 + 2 k) here).
+  if (direction == CNN_ACCEL_BACKWARD_DATA && v->groups == 1 && v->dtype == CNN_F32 &&
+      v->c * (24 + v->k) < 16 * v->k)
+    return NULL;
+  if (v->dtype == CNN_BF16 && direction == CNN_ACCEL_BACKWARD_WEIGHT && has_idle_tap(v))
+    return NULL;
   const cnn_accel *accel = cnn_accel_get();
   if (!accel) return NULL;
   cnn_accel_conv d = {

@@ -10,16 +10,15 @@
 
 CNN_CLONES static void NAME(gather_first)(const conv *v, const operand *x, int64_t channels,
                                           const tile *at, T *cols) {
-  int64_t step = v->stride[2] * x->s[2];
+  const int64_t step = v->stride[2] * x->s[2], end = at->from + at->width;
   for (int64_t ct = 0; ct < channels * v->taps; ct++) {
     tap p = tap_at(v, ct % v->taps);
-    const T *from = (const T *)x->data + ct / v->taps * x->c + p.shift * x->s[2];
-    for (int64_t r = 0; r < at->rows; r++, cols += at->width) {
-      int64_t lo = p.first, hi = p.last, offset = row_offset(v, x, at->row + r, &p);
-      if (offset < 0) lo = hi = 0;
-      if (lo < at->from) lo = at->from;
-      if (hi > at->from + at->width) hi = at->from + at->width;
-      if (lo > hi) lo = hi = at->from;
+    walk row = walk_from(v, at->row);
+    const T *from = (const T *)x->data + ct / v->taps * x->c + p.w * x->s[2];
+    int64_t first = p.first < at->from ? at->from : p.first, last = p.last < end ? p.last : end;
+    for (int64_t r = 0; r < at->rows; r++, walk_on(v, &row), cols += at->width) {
+      int64_t offset = row_offset(v, x, &row, &p);
+      int64_t lo = offset < 0 || first >= last ? end : first, hi = lo == end ? end : last;
       const T *source = from + offset;
       T *to = cols - at->from;
       for (int64_t i = at->from; i < lo; i++) to[i] = 0;
@@ -27,56 +26,87 @@ CNN_CLONES static void NAME(gather_first)(const conv *v, const operand *x, int64
         for (int64_t i = lo; i < hi; i++) to[i] = source[i];
       else
         for (int64_t i = lo; i < hi; i++) to[i] = source[i * step];
-      for (int64_t i = hi; i < at->from + at->width; i++) to[i] = 0;
+      for (int64_t i = hi; i < end; i++) to[i] = 0;
     }
   }
 }
 
 CNN_CLONES static void NAME(scatter_first)(const conv *v, const operand *x, int64_t channels,
                                            const tile *at, const T *cols) {
-  int64_t step = v->stride[2] * x->s[2];
+  const int64_t step = v->stride[2] * x->s[2], end = at->from + at->width;
   for (int64_t ct = 0; ct < channels * v->taps; ct++) {
     tap p = tap_at(v, ct % v->taps);
-    T *to = (T *)(void *)x->data + ct / v->taps * x->c + p.shift * x->s[2];
-    for (int64_t r = 0; r < at->rows; r++, cols += at->width) {
-      int64_t lo = p.first, hi = p.last, offset = row_offset(v, x, at->row + r, &p);
+    walk row = walk_from(v, at->row);
+    T *to = (T *)(void *)x->data + ct / v->taps * x->c + p.w * x->s[2];
+    int64_t first = p.first < at->from ? at->from : p.first, last = p.last < end ? p.last : end;
+    for (int64_t r = 0; r < at->rows; r++, walk_on(v, &row), cols += at->width) {
+      int64_t offset = row_offset(v, x, &row, &p);
       if (offset < 0) continue;
-      if (lo < at->from) lo = at->from;
-      if (hi > at->from + at->width) hi = at->from + at->width;
       T *target = to + offset;
       const T *from = cols - at->from;
       if (step == 1)
-        for (int64_t i = lo; i < hi; i++) target[i] += from[i];
+        for (int64_t i = first; i < last; i++) target[i] += from[i];
       else
-        for (int64_t i = lo; i < hi; i++) target[i * step] += from[i];
+        for (int64_t i = first; i < last; i++) target[i * step] += from[i];
     }
   }
 }
 
 CNN_CLONES static void NAME(gather_last)(const conv *v, const operand *x, int64_t channels,
                                          const tile *at, T *cols) {
-  for (int64_t i = 0; i < at->places; i++) {
-    int64_t row = at->row + i / at->width, q = at->from + i % at->width;
-    for (int64_t t = 0; t < v->taps; t++, cols += channels) {
-      int64_t offset = place_offset(v, x, row, q, t);
-      const T *from = (const T *)x->data + offset;
-      if (offset < 0)
-        for (int64_t c = 0; c < channels; c++) cols[c] = 0;
-      else
-        for (int64_t c = 0; c < channels; c++) cols[c] = from[c];
+  const int64_t step = v->stride[2] * x->s[2], place = v->taps * channels;
+  const int64_t end = at->from + at->width;
+  for (int64_t t = 0; t < v->taps; t++) {
+    tap p = tap_at(v, t);
+    walk row = walk_from(v, at->row);
+    T *to = cols + t * channels;
+    for (int64_t r = 0; r < at->rows; r++, walk_on(v, &row)) {
+      int64_t offset = row_offset(v, x, &row, &p);
+      const T *source = (const T *)x->data + offset + p.w * x->s[2];
+      for (int64_t q = at->from; q < end; q++, to += place) {
+        if (offset < 0 || q < p.first || q >= p.last)
+          for (int64_t c = 0; c < channels; c++) to[c] = 0;
+        else
+          for (int64_t c = 0; c < channels; c++) to[c] = source[q * step + c];
+      }
     }
   }
 }
 
 CNN_CLONES static void NAME(scatter_last)(const conv *v, const operand *x, int64_t channels,
                                           const tile *at, const T *cols) {
-  for (int64_t i = 0; i < at->places; i++) {
-    int64_t row = at->row + i / at->width, q = at->from + i % at->width;
-    for (int64_t t = 0; t < v->taps; t++, cols += channels) {
-      int64_t offset = place_offset(v, x, row, q, t);
-      T *to = (T *)(void *)x->data + offset;
-      for (int64_t c = 0; offset >= 0 && c < channels; c++) to[c] += cols[c];
+  const int64_t step = v->stride[2] * x->s[2], place = v->taps * channels;
+  const int64_t end = at->from + at->width;
+  for (int64_t t = 0; t < v->taps; t++) {
+    tap p = tap_at(v, t);
+    walk row = walk_from(v, at->row);
+    const T *from = cols + t * channels;
+    int64_t first = p.first < at->from ? at->from : p.first, last = p.last < end ? p.last : end;
+    for (int64_t r = 0; r < at->rows; r++, walk_on(v, &row), from += at->width * place) {
+      int64_t offset = row_offset(v, x, &row, &p);
+      T *target = (T *)(void *)x->data + offset + p.w * x->s[2];
+      const T *source = from - at->from * place;
+      for (int64_t q = offset < 0 ? last : first; q < last; q++)
+        for (int64_t c = 0; c < channels; c++) target[q * step + c] += source[q * place + c];
     }
+  }
+}
+
+// Every place of a tile starts as the bias: of kg channels, c apart, at places that are `step`
+// apart.
+CNN_CLONES static void NAME(start)(int64_t channels, int64_t places, const T *bias, T *y, int64_t c,
+                                   int64_t step) {
+  if (c == 1) {
+    for (int64_t i = 0; i < places; i++)
+      for (int64_t k = 0; k < channels; k++) y[i * step + k] = bias[k];
+    return;
+  }
+  for (int64_t k = 0; k < channels; k++, y += c) {
+    const T value = bias[k];
+    if (step == 1)
+      for (int64_t i = 0; i < places; i++) y[i] = value;
+    else
+      for (int64_t i = 0; i < places; i++) y[i * step] = value;
   }
 }
 
@@ -90,8 +120,10 @@ static const T *NAME(columns)(const conv *v, const operand *x, int64_t channels,
   }
   *place = v->last ? channels * v->taps : 1;
   *element = v->last ? 1 : at->places;
-  if (v->last) NAME(gather_last)(v, x, channels, at, cols);
-  else NAME(gather_first)(v, x, channels, at, cols);
+  if (v->last)
+    NAME(gather_last)(v, x, channels, at, cols);
+  else
+    NAME(gather_first)(v, x, channels, at, cols);
   return cols;
 }
 
@@ -109,10 +141,11 @@ static void NAME(forward)(const void *arg, int64_t task, char *scratch) {
   const T *b = v->bias ? (const T *)v->bias + g * v->kg : NULL;
   bool half = cnn_dtype_is_half(v->dtype);
   T *to = cnn_take(&scratch, half ? v->tile_bytes : 0);
-  if (half) y.c = v->last ? 1 : at.places, y.step = v->last ? v->kg : 1;
-  else to = (T *)element_at(v, &y, n, g * v->kg, at.place);
-  for (int64_t k = 0; b && k < v->kg; k++)
-    for (int64_t i = 0; i < at.places; i++) to[k * y.c + i * y.step] = b[k];
+  if (half)
+    y.c = v->last ? 1 : at.places, y.step = v->last ? v->kg : 1;
+  else
+    to = (T *)element_at(v, &y, n, g * v->kg, at.place);
+  if (b) NAME(start)(v->kg, at.places, b, to, y.c, y.step);
   if (v->last)
     GEMM(at.places, v->kg, v->inner, 1, from, place, element, w, 1, v->w_row, b ? 1 : 0, to, y.step,
          y.c, scratch);
@@ -145,8 +178,10 @@ static void NAME(backward_input)(const void *arg, int64_t task, char *scratch) {
       GEMM(inner, at.places, v->kg, 1, w, 1, v->w_row, dy, y.c, y.step, 0, to, element, place,
            scratch);
     if (v->pointwise) continue;
-    if (v->last) NAME(scatter_last)(v, &x, channels, &at, cols);
-    else NAME(scatter_first)(v, &x, channels, &at, cols);
+    if (v->last)
+      NAME(scatter_last)(v, &x, channels, &at, cols);
+    else
+      NAME(scatter_first)(v, &x, channels, &at, cols);
   }
   if (x.staged) store(v, &v->x, n, g * v->cg + c0, channels, 0, v->x.places, x.data, x.c, x.step);
 }
@@ -178,17 +213,19 @@ static void NAME(backward_weight)(const void *arg, int64_t task, char *scratch) 
 
 // ---- Depthwise (one input channel per group), directly. Channels-last weights are (tap, k).
 
-CNN_CLONES static void NAME(planes_forward)(const conv *v, const T *x, const operand *xs, T *y,
+CNN_CLONES static void NAME(planes_forward)(const conv *v, const T *x, const operand *xs, T *plane,
                                             const T *w, T bias) {
-  int64_t step = v->stride[2] * xs->s[2];
-  for (int64_t row = 0; row < v->rows; row++, y += v->out[2]) {
-    for (int64_t i = 0; i < v->out[2]; i++) y[i] = bias;
-    for (int64_t t = 0; t < v->taps; t++) {
-      tap p = tap_at(v, t);
-      int64_t offset = row_offset(v, xs, row, &p);
+  const int64_t step = v->stride[2] * xs->s[2];
+  for (int64_t i = 0; i < v->rows * v->out[2]; i++) plane[i] = bias;
+  for (int64_t t = 0; t < v->taps; t++) {
+    tap p = tap_at(v, t);
+    walk row = walk_from(v, 0);
+    const T f = w[t];
+    T *y = plane;
+    for (int64_t r = 0; r < v->rows; r++, walk_on(v, &row), y += v->out[2]) {
+      int64_t offset = row_offset(v, xs, &row, &p);
       if (offset < 0) continue;
-      const T *from = x + offset + p.shift * xs->s[2];
-      const T f = w[t];
+      const T *from = x + offset + p.w * xs->s[2];
       if (step == 1)
         for (int64_t i = p.first; i < p.last; i++) y[i] += f * from[i];
       else
@@ -197,16 +234,17 @@ CNN_CLONES static void NAME(planes_forward)(const conv *v, const T *x, const ope
   }
 }
 
-CNN_CLONES static void NAME(planes_input)(const conv *v, T *x, const operand *xs, const T *y,
+CNN_CLONES static void NAME(planes_input)(const conv *v, T *x, const operand *xs, const T *plane,
                                           const T *w) {
-  int64_t step = v->stride[2] * xs->s[2];
-  for (int64_t row = 0; row < v->rows; row++, y += v->out[2]) {
-    for (int64_t t = 0; t < v->taps; t++) {
-      tap p = tap_at(v, t);
-      int64_t offset = row_offset(v, xs, row, &p);
+  const int64_t step = v->stride[2] * xs->s[2];
+  for (int64_t t = 0; t < v->taps; t++) {
+    tap p = tap_at(v, t);
+    walk row = walk_from(v, 0);
+    const T f = w[t], *y = plane;
+    for (int64_t r = 0; r < v->rows; r++, walk_on(v, &row), y += v->out[2]) {
+      int64_t offset = row_offset(v, xs, &row, &p);
       if (offset < 0) continue;
-      T *to = x + offset + p.shift * xs->s[2];
-      const T f = w[t];
+      T *to = x + offset + p.w * xs->s[2];
       if (step == 1)
         for (int64_t i = p.first; i < p.last; i++) to[i] += f * y[i];
       else
@@ -215,15 +253,17 @@ CNN_CLONES static void NAME(planes_input)(const conv *v, T *x, const operand *xs
   }
 }
 
-CNN_CLONES static void NAME(planes_weight)(const conv *v, const T *x, const operand *xs, const T *y,
-                                           T *w) {
-  int64_t step = v->stride[2] * xs->s[2];
-  for (int64_t row = 0; row < v->rows; row++, y += v->out[2]) {
-    for (int64_t t = 0; t < v->taps; t++) {
-      tap p = tap_at(v, t);
-      int64_t offset = row_offset(v, xs, row, &p);
+CNN_CLONES static void NAME(planes_weight)(const conv *v, const T *x, const operand *xs,
+                                           const T *plane, T *w) {
+  const int64_t step = v->stride[2] * xs->s[2];
+  for (int64_t t = 0; t < v->taps; t++) {
+    tap p = tap_at(v, t);
+    walk row = walk_from(v, 0);
+    const T *y = plane;
+    for (int64_t r = 0; r < v->rows; r++, walk_on(v, &row), y += v->out[2]) {
+      int64_t offset = row_offset(v, xs, &row, &p);
       if (offset < 0) continue;
-      const T *from = x + offset + p.shift * xs->s[2];
+      const T *from = x + offset + p.w * xs->s[2];
       T sum = 0;
       if (step == 1) {
 #pragma omp simd reduction(+ : sum)
@@ -237,39 +277,52 @@ CNN_CLONES static void NAME(planes_weight)(const conv *v, const T *x, const oper
   }
 }
 
-// One row of y, channels-last. y = bias + w x; dx += w dy; dw += dy x, each over all channels.
+// One image, channels-last. y = bias + w x; dx += w dy; dw += dy x, each over all channels.
 CNN_CLONES static void NAME(channels_forward)(const conv *v, const T *x, const operand *xs, T *y,
-                                              int64_t row, const T *w, const T *bias) {
-  for (int64_t q = 0; q < v->out[2]; q++, y += v->k) {
-    for (int64_t k = 0; k < v->k; k++) y[k] = bias ? bias[k] : 0;
+                                              const T *w, const T *bias) {
+  const int64_t step = v->stride[2] * xs->s[2], channels = v->k;
+  walk row = walk_from(v, 0);
+  for (int64_t r = 0; r < v->rows; r++, walk_on(v, &row), y += v->out[2] * channels) {
+    for (int64_t q = 0; q < v->out[2]; q++)
+      for (int64_t k = 0; k < channels; k++) y[q * channels + k] = bias ? bias[k] : 0;
     for (int64_t t = 0; t < v->taps; t++) {
-      int64_t offset = place_offset(v, xs, row, q, t);
-      const T *from = x + offset, *f = w + t * v->k;
-      for (int64_t k = 0; offset >= 0 && k < v->k; k++) y[k] += f[k] * from[k];
+      tap p = tap_at(v, t);
+      int64_t offset = row_offset(v, xs, &row, &p);
+      const T *from = x + offset + p.w * xs->s[2], *f = w + t * channels;
+      for (int64_t q = offset < 0 ? p.last : p.first; q < p.last; q++)
+        for (int64_t k = 0; k < channels; k++) y[q * channels + k] += f[k] * from[q * step + k];
     }
   }
 }
 
 CNN_CLONES static void NAME(channels_input)(const conv *v, T *x, const operand *xs, const T *y,
-                                            int64_t row, const T *w) {
-  for (int64_t q = 0; q < v->out[2]; q++, y += v->k) {
+                                            const T *w) {
+  const int64_t step = v->stride[2] * xs->s[2], channels = v->k;
+  walk row = walk_from(v, 0);
+  for (int64_t r = 0; r < v->rows; r++, walk_on(v, &row), y += v->out[2] * channels) {
     for (int64_t t = 0; t < v->taps; t++) {
-      int64_t offset = place_offset(v, xs, row, q, t);
-      T *to = x + offset;
-      const T *f = w + t * v->k;
-      for (int64_t k = 0; offset >= 0 && k < v->k; k++) to[k] += f[k] * y[k];
+      tap p = tap_at(v, t);
+      int64_t offset = row_offset(v, xs, &row, &p);
+      T *to = x + offset + p.w * xs->s[2];
+      const T *f = w + t * channels;
+      for (int64_t q = offset < 0 ? p.last : p.first; q < p.last; q++)
+        for (int64_t k = 0; k < channels; k++) to[q * step + k] += f[k] * y[q * channels + k];
     }
   }
 }
 
 CNN_CLONES static void NAME(channels_weight)(const conv *v, const T *x, const operand *xs,
-                                             const T *y, int64_t row, T *w) {
-  for (int64_t q = 0; q < v->out[2]; q++, y += v->k) {
+                                             const T *y, T *w) {
+  const int64_t step = v->stride[2] * xs->s[2], channels = v->k;
+  walk row = walk_from(v, 0);
+  for (int64_t r = 0; r < v->rows; r++, walk_on(v, &row), y += v->out[2] * channels) {
     for (int64_t t = 0; t < v->taps; t++) {
-      int64_t offset = place_offset(v, xs, row, q, t);
-      const T *from = x + offset;
-      T *to = w + t * v->k;
-      for (int64_t k = 0; offset >= 0 && k < v->k; k++) to[k] += y[k] * from[k];
+      tap p = tap_at(v, t);
+      int64_t offset = row_offset(v, xs, &row, &p);
+      const T *from = x + offset + p.w * xs->s[2];
+      T *to = w + t * channels;
+      for (int64_t q = offset < 0 ? p.last : p.first; q < p.last; q++)
+        for (int64_t k = 0; k < channels; k++) to[k] += y[q * channels + k] * from[q * step + k];
     }
   }
 }
@@ -284,12 +337,11 @@ static void NAME(direct_forward)(const void *arg, int64_t task, char *scratch) {
   const T *w = (const T *)v->weights + g * v->kg * v->w_row, *b = (const T *)v->bias;
   T *to = (T *)(void *)y.data;
   if (v->last) {
-    for (int64_t row = 0; row < v->rows; row++)
-      NAME(channels_forward)(v, (const T *)x.data, &x, to + row * v->out[2] * v->k, row, w, b);
+    NAME(channels_forward)(v, (const T *)x.data, &x, to, w, b);
   } else {
     for (int64_t k = 0; k < v->kg; k++)
-      NAME(planes_forward)(v, (const T *)x.data, &x, to + k * y.c, w + k * v->w_row,
-                           b ? b[g * v->kg + k] : 0);
+      NAME(planes_forward)
+      (v, (const T *)x.data, &x, to + k * y.c, w + k * v->w_row, b ? b[g * v->kg + k] : 0);
   }
   if (y.staged) store(v, &v->y, n, g * v->kg, all, 0, v->y.places, to, y.c, y.step);
 }
@@ -303,8 +355,7 @@ static void NAME(direct_input)(const void *arg, int64_t task, char *scratch) {
   const T *w = (const T *)v->weights + g * v->kg * v->w_row, *from = (const T *)y.data;
   clear(v, &x, channels, sizeof(T));
   if (v->last) {
-    for (int64_t row = 0; row < v->rows; row++)
-      NAME(channels_input)(v, (T *)(void *)x.data, &x, from + row * v->out[2] * v->k, row, w);
+    NAME(channels_input)(v, (T *)(void *)x.data, &x, from, w);
   } else {
     for (int64_t k = 0; k < v->kg; k++)
       NAME(planes_input)(v, (T *)(void *)x.data, &x, from + k * y.c, w + k * v->w_row);
@@ -326,8 +377,7 @@ static void NAME(direct_weight)(const void *arg, int64_t task, char *scratch) {
     operand x = image(v, &v->x, n, g, v->last ? v->c : 1, true, &left);
     const T *from = (const T *)y.data;
     if (v->last) {
-      for (int64_t row = 0; row < v->rows; row++)
-        NAME(channels_weight)(v, (const T *)x.data, &x, from + row * v->out[2] * v->k, row, dw);
+      NAME(channels_weight)(v, (const T *)x.data, &x, from, dw);
     } else {
       for (int64_t k = 0; k < v->kg; k++)
         NAME(planes_weight)(v, (const T *)x.data, &x, from + k * y.c, dw + k * v->taps);
@@ -375,7 +425,8 @@ static void NAME(bias_gradient)(const void *arg, int64_t task, char *scratch) {
       continue;
     }
     for (int64_t c = 0; c < channels; c++) {
-      if (y.step == 1) total[c] += NAME(sum_run)(from + c * y.c, y.places);
+      if (y.step == 1)
+        total[c] += NAME(sum_run)(from + c * y.c, y.places);
       else
         for (int64_t i = 0; i < y.places; i++) total[c] += (double)from[c * y.c + i * y.step];
     }

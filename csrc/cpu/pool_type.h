@@ -83,9 +83,9 @@ CNN_CLONES static void NAME(max_across)(int64_t n, int64_t taps, int64_t step, i
     NAME(across_stride)(n, taps, step, stride, row, at, y, places);
 }
 
-// The commonest windows, 2 x 2 side by side, in one step: `rows` rows of q from rows of x that are w
-// apart, of which the first starts at `place`. Without branches, so that neither the ends of short
-// rows nor random values cost mispredictions. False when there is a NaN: then it is all void.
+// The commonest windows, 2 x 2 side by side, in one step: `rows` rows of q from rows of x that are
+// w apart, of which the first starts at `place`. Without branches, so that neither the ends of
+// short rows nor random values cost mispredictions. False when there is a NaN: then it is all void.
 CNN_CLONES static bool NAME(max_pairs)(int64_t rows, int64_t q, const T *restrict x, int64_t w,
                                        int32_t place, T *restrict y, int32_t *restrict at) {
   const int32_t down = (int32_t)w;
@@ -378,8 +378,8 @@ static void NAME(avg_planes_backward)(const void *arg, int64_t task, char *scrat
     T *dx = p->x.staged ? staged : (T *)(void *)x;
     if (p->whole) {
       const T *from = (const T *)(const void *)element_at(p, &p->y, n, c, 0);
-      NAME(fill_planes)(end - begin, p->x.places, from,
-                        (T)(p->divisor ? p->divisor : p->x.places), dx);
+      NAME(fill_planes)
+      (end - begin, p->x.places, from, (T)(p->divisor ? p->divisor : p->x.places), dx);
       return;
     }
     bool covered = p->pairs && 2 * p->out[1] == p->in[1] && 2 * q == p->in[2];

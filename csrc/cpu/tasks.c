@@ -15,8 +15,7 @@ static void run_slots(void *arg, int64_t begin, int64_t end) {
   const cnn_tasks *t = arg;
   for (int64_t s = begin; s < end; s++) {
     int64_t first = s * t->count / t->slots, last = (s + 1) * t->count / t->slots;
-    for (int64_t i = first; i < last; i++)
-      t->fn(t->arg, i, t->scratch + (size_t)s * t->slot_bytes);
+    for (int64_t i = first; i < last; i++) t->fn(t->arg, i, t->scratch + (size_t)s * t->slot_bytes);
   }
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Tasks that need scratch memory, run by the thread pool.
 //
-// Tasks are cut by shapes alone, so that results do not depend on the number of threads. A few slots,
-// each with its own scratch, run them: slot s the s-th share of them, in order.
+// Tasks are cut by shapes alone, so that results do not depend on the number of threads. A few
+// slots, each with its own scratch, run them: slot s the s-th share of them, in order.
 #ifndef CNN_CPU_TASKS_H
 #define CNN_CPU_TASKS_H
 

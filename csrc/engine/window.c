@@ -74,10 +74,10 @@ cnn_status cnn_window_pool(cnn_context *ctx, cnn_window *w, const cnn_arg *kerne
   const int64_t one = 1;
   const cnn_arg no_dilation = CNN_A_INTS(1, &one);
   CNN_TRY(cnn_window_sizes(ctx, "kernel_size", kernel, w->n, 1, w->kernel));
-  CNN_TRY(cnn_window_sizes(ctx, "stride", cnn_has(stride, 0) ? stride : kernel, w->n, 1,
-                           w->stride));
-  CNN_TRY(cnn_window_sizes(ctx, "dilation", dilation ? dilation : &no_dilation, w->n, 1,
-                           w->dilation));
+  CNN_TRY(
+      cnn_window_sizes(ctx, "stride", cnn_has(stride, 0) ? stride : kernel, w->n, 1, w->stride));
+  CNN_TRY(
+      cnn_window_sizes(ctx, "dilation", dilation ? dilation : &no_dilation, w->n, 1, w->dilation));
   CNN_TRY(cnn_window_sizes(ctx, "padding", padding, w->n, 0, w->before));
   for (int i = 0; i < w->n; i++) {
     int64_t rest = 0;

@@ -54,8 +54,8 @@ static cnn_status check_operands(cnn_context *ctx, const cnn_tensor *x, const cn
   int64_t expected = dim_in == 1 ? w->shape[1] * groups : w->shape[0];
   if (channels == expected) return CNN_OK;
   return cnn_fail(ctx, CNN_SHAPE, "input has %lld channel%s (%s) but weight expects %lld (%s)%s",
-                  (long long)channels, channels == 1 ? "" : "s", sizes(x, &a),
-                  (long long)expected, sizes(w, &b), groups > 1 ? " with these groups" : "");
+                  (long long)channels, channels == 1 ? "" : "s", sizes(x, &a), (long long)expected,
+                  sizes(w, &b), groups > 1 ? " with these groups" : "");
 }
 
 static cnn_status check_bias(cnn_context *ctx, const cnn_tensor *b, int64_t out) {
@@ -68,7 +68,8 @@ static cnn_status check_bias(cnn_context *ctx, const cnn_tensor *b, int64_t out)
 // A result of that shape over n spatial dims, channels-last where `like` is.
 static void give_out(cnn_infer *I, const cnn_tensor *like, int n, int ndim, const int64_t *shape) {
   cnn_meta *out = cnn_infer_out(I, I->dtype, ndim, shape);
-  if (n == 2 && ndim == 4 && like->ndim == 4 && cnn_strides_channels_last(like->shape, like->strides))
+  if (n == 2 && ndim == 4 && like->ndim == 4 &&
+      cnn_strides_channels_last(like->shape, like->strides))
     cnn_infer_channels_last(I->ctx, out);
 }
 
@@ -94,8 +95,8 @@ static cnn_status infer_conv(cnn_infer *I, int n) {
   CNN_TRY(check_bias(I->ctx, I->in[BIAS], w->shape[0]));
   int first = x->ndim - n;
   set_window(&window, n, x->shape + first, w->shape + 2);
-  CNN_TRY(cnn_window_conv(I->ctx, &window, &I->args[STRIDE], &I->args[PADDING],
-                          &I->args[DILATION]));
+  CNN_TRY(
+      cnn_window_conv(I->ctx, &window, &I->args[STRIDE], &I->args[PADDING], &I->args[DILATION]));
   if (first == 2) shape[0] = x->shape[0];
   shape[first - 1] = w->shape[0];
   for (int i = 0; i < n; i++) shape[first + i] = window.out[i];
@@ -220,8 +221,8 @@ static void backward_conv(cnn_grad *g) {
   int64_t padding[2 * CNN_MAX_SPATIAL];
   cnn_window window;
   set_window(&window, n, x->shape + x->ndim - n, w->shape + 2);
-  g->f->status = cnn_window_conv(g->f->ctx, &window, &g->args[STRIDE], &g->args[PADDING],
-                                 &g->args[DILATION]);
+  g->f->status =
+      cnn_window_conv(g->f->ctx, &window, &g->args[STRIDE], &g->args[PADDING], &g->args[DILATION]);
   for (int i = 0; i < n; i++) padding[i] = window.before[i], padding[n + i] = window.after[i];
   const cnn_arg args[] = {g->args[STRIDE], CNN_A_INTS(2 * n, padding), g->args[DILATION],
                           g->args[GROUPS]};
@@ -240,7 +241,8 @@ static void backward_conv(cnn_grad *g) {
 #define CONV_DOC                                                                                   \
   "A sum over the channels of a group and the places under the kernel, for each output channel; "  \
   "the kernel is not flipped. groups splits the channels: group i of the input makes group i of "  \
-  "the output. padding: zeros around the input, one size for all dims, one per dim, or one before " \
+  "the output. padding: zeros around the input, one size for all dims, one per dim, or one "       \
+  "before "                                                                                        \
   "and one after each dim; \"same\" keeps the size (stride 1), \"valid\" is none. "                \
   "A size becomes (size + padding - dilation * (kernel - 1) - 1) / stride + 1, rounded down."
 
@@ -248,15 +250,16 @@ static void backward_conv(cnn_grad *g) {
   static cnn_status infer_##title(cnn_infer *I) {                                                  \
     return infer_conv(I, n);                                                                       \
   }                                                                                                \
-  const cnn_op cnn_op_##title = {                                                                  \
-      .name = #title,                                                                              \
-      .args = "input:tensor weight:tensor bias:tensor? stride:" sizes_type                         \
-              "=1 padding:padding=0 dilation:" sizes_type "=1 groups:int=1",                       \
-      .doc = text CONV_DOC,                                                                        \
-      .saves = "input if weight, weight if input",                                                 \
-      .promote = CNN_PROMOTE_SAME,                                                                 \
-      .infer = infer_##title,                                                                      \
-      .backward = backward_conv};
+  const cnn_op cnn_op_##title = {.name = #title,                                                   \
+                                 .args =                                                           \
+                                     "input:tensor weight:tensor bias:tensor? stride:" sizes_type  \
+                                     "=1 padding:padding=0 dilation:" sizes_type                   \
+                                     "=1 groups:int=1",                                            \
+                                 .doc = text CONV_DOC,                                             \
+                                 .saves = "input if weight, weight if input",                      \
+                                 .promote = CNN_PROMOTE_SAME,                                      \
+                                 .infer = infer_##title,                                           \
+                                 .backward = backward_conv};
 
 CONV(conv1d, 1, "ints",
      "1-d convolution.\n"
@@ -275,7 +278,8 @@ CONV(conv3d, 3, "ints",
 
 static void conv_transpose(cnn_frame *f, const cnn_arg *args, cnn_results *r, int n) {
   enum { T_STRIDE = 3, T_PADDING, T_OUTPUT_PADDING, T_GROUPS, T_DILATION };
-  cnn_tensor *x = args[INPUT].t, *w = args[WEIGHT].t, *b = cnn_has(args, BIAS) ? args[BIAS].t : NULL;
+  cnn_tensor *x = args[INPUT].t, *w = args[WEIGHT].t,
+             *b = cnn_has(args, BIAS) ? args[BIAS].t : NULL;
   cnn_context *ctx = f->ctx;
   int64_t stride[CNN_MAX_SPATIAL], pad[2 * CNN_MAX_SPATIAL], extra[CNN_MAX_SPATIAL],
       dilation[CNN_MAX_SPATIAL], shape[CNN_MAX_DIMS], groups = args[T_GROUPS].i;
@@ -284,8 +288,10 @@ static void conv_transpose(cnn_frame *f, const cnn_arg *args, cnn_results *r, in
   if (f->status != CNN_OK) return;
   int64_t channels = w->shape[1] * groups;
   f->status = check_bias(ctx, b, channels);
-  if (f->status == CNN_OK) f->status = cnn_window_sizes(ctx, "stride", &args[T_STRIDE], n, 1, stride);
-  if (f->status == CNN_OK) f->status = cnn_window_sizes(ctx, "padding", &args[T_PADDING], n, 0, pad);
+  if (f->status == CNN_OK)
+    f->status = cnn_window_sizes(ctx, "stride", &args[T_STRIDE], n, 1, stride);
+  if (f->status == CNN_OK)
+    f->status = cnn_window_sizes(ctx, "padding", &args[T_PADDING], n, 0, pad);
   if (f->status == CNN_OK)
     f->status = cnn_window_sizes(ctx, "output_padding", &args[T_OUTPUT_PADDING], n, 0, extra);
   if (f->status == CNN_OK)
@@ -296,8 +302,8 @@ static void conv_transpose(cnn_frame *f, const cnn_arg *args, cnn_results *r, in
   shape[first - 1] = channels;
   for (int i = 0; i < n; i++) {
     int64_t in = x->shape[first + i];
-    int64_t size = (in - 1) * stride[i] - 2 * pad[i] + dilation[i] * (w->shape[2 + i] - 1) +
-                   extra[i] + 1;
+    int64_t size =
+        (in - 1) * stride[i] - 2 * pad[i] + dilation[i] * (w->shape[2 + i] - 1) + extra[i] + 1;
     if (extra[i] >= stride[i] && extra[i] >= dilation[i]) {
       f->status = cnn_fail(ctx, CNN_INVALID,
                            "output_padding %lld must be smaller than stride %lld or dilation %lld",
@@ -335,9 +341,9 @@ static void conv_transpose(cnn_frame *f, const cnn_arg *args, cnn_results *r, in
   }                                                                                                \
   const cnn_op cnn_op_##title = {                                                                  \
       .name = #title,                                                                              \
-      .args = "input:tensor weight:tensor bias:tensor? stride:" sizes_type                         \
-              "=1 padding:" sizes_type "=0 output_padding:" sizes_type                             \
-              "=0 groups:int=1 dilation:" sizes_type "=1",                                         \
+      .args =                                                                                      \
+          "input:tensor weight:tensor bias:tensor? stride:" sizes_type "=1 padding:" sizes_type    \
+          "=0 output_padding:" sizes_type "=0 groups:int=1 dilation:" sizes_type "=1",             \
       .doc = text "The gradient of a convolution by its input, used as a layer: places of the "    \
                   "input scatter the kernel. A size becomes (size - 1) * stride - 2 * padding + "  \
                   "dilation * (kernel - 1) + output_padding + 1.",                                 \

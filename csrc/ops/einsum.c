@@ -3,9 +3,9 @@
 //
 // Operands are contracted from left to right. In each pair every label has one of five roles: a
 // batch dim (in both, still needed), contracted (in both, needed by nobody else), free on the left
-// or on the right, or summed beforehand (in one of the two, needed by nobody else). So a pair is one
-// matmul over batch dims, on views of the operands wherever the free and the contracted dims are
-// one each.
+// or on the right, or summed beforehand (in one of the two, needed by nobody else). So a pair is
+// one matmul over batch dims, on views of the operands wherever the free and the contracted dims
+// are one each.
 #include "ops/ops.h"
 
 #include <string.h>
@@ -76,17 +76,16 @@ static void label_operand(cnn_frame *f, cnn_tensor *t, const piece *p, int numbe
   cnn_shape_text text;
   int letters = p->n - p->ellipsis, dots = t->ndim - letters;
   if (dots < 0 || (dots > 0 && !p->ellipsis)) {
-    f->status = cnn_fail(f->ctx, CNN_SHAPE,
-                         "operand %d has %d dims %s, but its subscript names %d%s", number, t->ndim,
-                         cnn_shape_format(&text, t->ndim, t->shape), letters,
-                         p->ellipsis ? " besides `...`" : "");
+    f->status =
+        cnn_fail(f->ctx, CNN_SHAPE, "operand %d has %d dims %s, but its subscript names %d%s",
+                 number, t->ndim, cnn_shape_format(&text, t->ndim, t->shape), letters,
+                 p->ellipsis ? " besides `...`" : "");
     return;
   }
   labels dims = {0, {0}};
   for (int i = 0; i < p->n; i++) {
     if (p->at[i] >= 0) dims.at[dims.n++] = p->at[i];
-    for (int k = 0; p->at[i] < 0 && k < dots; k++)
-      dims.at[dims.n++] = (int8_t)(LABELS - dots + k);
+    for (int k = 0; p->at[i] < 0 && k < dots; k++) dims.at[dims.n++] = (int8_t)(LABELS - dots + k);
   }
   for (int i = 0; t && i < dims.n; i++) {
     int8_t label = dims.at[i];
@@ -95,9 +94,9 @@ static void label_operand(cnn_frame *f, cnn_tensor *t, const piece *p, int numbe
       if (dims.at[k] == label) twin = k;
     if (twin < 0) continue;
     if (t->shape[i] != t->shape[twin]) {
-      f->status = cnn_fail(f->ctx, CNN_SHAPE,
-                           "operand %d: dims under one letter have sizes %lld and %lld", number,
-                           (long long)t->shape[i], (long long)t->shape[twin]);
+      f->status =
+          cnn_fail(f->ctx, CNN_SHAPE, "operand %d: dims under one letter have sizes %lld and %lld",
+                   number, (long long)t->shape[i], (long long)t->shape[twin]);
       return;
     }
     t = cnn_do(f, diagonal, CNN_A_T(t), CNN_A_I(0), CNN_A_I(i), CNN_A_I(twin));
@@ -132,10 +131,11 @@ static void meet_sizes(cnn_frame *f, equation *e, const term *x, int number) {
     if (size == *known || size == 1 || f->status != CNN_OK) continue;
     char name[4] = "...";
     if (label < LETTERS) name[0] = (char)(label < 26 ? 'A' + label : 'a' + label - 26), name[1] = 0;
-    f->status = cnn_fail(f->ctx, CNN_SHAPE,
-                         "operand %d: %s has size %lld there and %lld before: sizes must be equal "
-                         "or 1",
-                         number, name, (long long)x->t->shape[d], (long long)(*known < 0 ? 0 : *known));
+    f->status =
+        cnn_fail(f->ctx, CNN_SHAPE,
+                 "operand %d: %s has size %lld there and %lld before: sizes must be equal "
+                 "or 1",
+                 number, name, (long long)x->t->shape[d], (long long)(*known < 0 ? 0 : *known));
   }
 }
 
@@ -206,8 +206,10 @@ static void sum_dims(cnn_frame *f, term *x, uint32_t mask) {
   int n = 0;
   if (!mask || !x->t) return;
   for (int d = 0; d < x->dims.n; d++) {
-    if (mask >> d & 1) dims[n++] = d;
-    else left.at[left.n++] = x->dims.at[d];
+    if (mask >> d & 1)
+      dims[n++] = d;
+    else
+      left.at[left.n++] = x->dims.at[d];
   }
   int64_t dtype = x->t->dtype;
   x->t = cnn_do(f, sum, CNN_A_T(x->t), CNN_A_INTS(n, dims));
@@ -263,8 +265,10 @@ static void contract(cnn_frame *f, term *x, term *y, const bool *needed) {
     int8_t label = x->dims.at[d];
     int twin = find(&y->dims, label);
     if (twin < 0) {
-      if (needed[label]) left.at[left.n++] = label;
-      else sum_x |= 1u << d;
+      if (needed[label])
+        left.at[left.n++] = label;
+      else
+        sum_x |= 1u << d;
     } else if (needed[label]) {
       batch.at[batch.n++] = label;
     } else if (x->t->shape[d] == y->t->shape[twin]) {
@@ -277,15 +281,17 @@ static void contract(cnn_frame *f, term *x, term *y, const bool *needed) {
   for (int d = 0; d < y->dims.n; d++) {
     int8_t label = y->dims.at[d];
     if (find(&x->dims, label) >= 0) continue;
-    if (needed[label]) right.at[right.n++] = label;
-    else sum_y |= 1u << d;
+    if (needed[label])
+      right.at[right.n++] = label;
+    else
+      sum_y |= 1u << d;
   }
   sum_dims(f, x, sum_x);
   sum_dims(f, y, sum_y);
   if (!x->t || !y->t) return;
   if (batch.n + left.n + right.n > CNN_MAX_DIMS || batch.n > CNN_MAX_DIMS - 2) {
-    f->status = cnn_fail(f->ctx, CNN_SHAPE, "a product on the way has more than %d dims",
-                         CNN_MAX_DIMS);
+    f->status =
+        cnn_fail(f->ctx, CNN_SHAPE, "a product on the way has more than %d dims", CNN_MAX_DIMS);
     return;
   }
   labels order = {0, {0}};
@@ -389,8 +395,8 @@ static bool split_dims(cnn_frame *f, const char *name, const cnn_tensor *t, cons
     int d = 0;
     f->status = cnn_check_dim(f->ctx, name, given[i], t->ndim, &d);
     if (f->status == CNN_OK && seen >> d & 1)
-      f->status = cnn_fail(f->ctx, CNN_INVALID, "%s: dim %d is given twice", name,
-                           d + f->ctx->index_base);
+      f->status =
+          cnn_fail(f->ctx, CNN_INVALID, "%s: dim %d is given twice", name, d + f->ctx->index_base);
     if (f->status != CNN_OK) return false;
     seen |= 1u << d;
     inner[i] = d;
@@ -423,8 +429,7 @@ static void tensordot(cnn_frame *f, const cnn_arg *args, cnn_results *r) {
   for (int i = 0; i < n; i++) {
     inner *= x->shape[xi[i]];
     if (x->shape[xi[i]] == y->shape[yi[i]]) continue;
-    f->status = cnn_fail(f->ctx, CNN_SHAPE,
-                         "dim %d of x %s and dim %d of y %s differ in size",
+    f->status = cnn_fail(f->ctx, CNN_SHAPE, "dim %d of x %s and dim %d of y %s differ in size",
                          (int)xi[i] + f->ctx->index_base, cnn_shape_format(&a, x->ndim, x->shape),
                          (int)yi[i] + f->ctx->index_base, cnn_shape_format(&b, y->ndim, y->shape));
     return;

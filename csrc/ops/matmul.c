@@ -8,8 +8,8 @@
 
 static cnn_status refuse_bool(cnn_infer *I, const char *name) {
   if (I->dtype != CNN_BOOL) return CNN_OK;
-  return cnn_fail(I->ctx, CNN_DTYPE,
-                  "%s is bool: convert it first, e.g. %s:to(\"int64\")", name, name);
+  return cnn_fail(I->ctx, CNN_DTYPE, "%s is bool: convert it first, e.g. %s:to(\"int64\")", name,
+                  name);
 }
 
 static cnn_status bad_inner(cnn_infer *I, const char *x_name, const cnn_tensor *x, int64_t k,
@@ -156,14 +156,16 @@ static void backward_matmul_to(cnn_grad *g) {
   if (cnn_needs(g, 0)) {
     cnn_tensor *y = cnn_in(g, 1);
     const cnn_form *other = cnn_in_form(g, 1);
-    cnn_give(g, 0, tx ? spread(g, 0, dy, other, y, dy, ty, true)
-                      : spread(g, 0, dy, other, dy, y, false, !ty));
+    cnn_give(g, 0,
+             tx ? spread(g, 0, dy, other, y, dy, ty, true)
+                : spread(g, 0, dy, other, dy, y, false, !ty));
   }
   if (cnn_needs(g, 1)) {
     cnn_tensor *x = cnn_in(g, 0);
     const cnn_form *other = cnn_in_form(g, 0);
-    cnn_give(g, 1, ty ? spread(g, 1, dy, other, dy, x, true, tx)
-                      : spread(g, 1, dy, other, x, dy, !tx, false));
+    cnn_give(g, 1,
+             ty ? spread(g, 1, dy, other, dy, x, true, tx)
+                : spread(g, 1, dy, other, x, dy, !tx, false));
   }
 }
 
@@ -186,9 +188,9 @@ const cnn_op cnn_op_matmul_to = {
 static bool has_dims(cnn_frame *f, const char *name, const cnn_tensor *t, int ndim) {
   cnn_shape_text text;
   if (t->ndim == ndim) return true;
-  f->status = cnn_fail(f->ctx, CNN_SHAPE, "%s must have %d dim%s, not %d %s: use matmul for others",
-                       name, ndim, ndim == 1 ? "" : "s", t->ndim,
-                       cnn_shape_format(&text, t->ndim, t->shape));
+  f->status =
+      cnn_fail(f->ctx, CNN_SHAPE, "%s must have %d dim%s, not %d %s: use matmul for others", name,
+               ndim, ndim == 1 ? "" : "s", t->ndim, cnn_shape_format(&text, t->ndim, t->shape));
   return false;
 }
 
@@ -217,10 +219,9 @@ static void bmm(cnn_frame *f, const cnn_arg *args, cnn_results *r) {
   cnn_shape_text a, b;
   if (!has_dims(f, "x", x, 3) || !has_dims(f, "y", y, 3)) return;
   if (x->shape[0] != y->shape[0]) {
-    f->status =
-        cnn_fail(f->ctx, CNN_SHAPE,
-                 "x %s and y %s must hold equally many matrices; use matmul to broadcast",
-                 cnn_shape_format(&a, 3, x->shape), cnn_shape_format(&b, 3, y->shape));
+    f->status = cnn_fail(f->ctx, CNN_SHAPE,
+                         "x %s and y %s must hold equally many matrices; use matmul to broadcast",
+                         cnn_shape_format(&a, 3, x->shape), cnn_shape_format(&b, 3, y->shape));
     return;
   }
   cnn_results_add(f, r, cnn_do(f, matmul, args[0], args[1]));
@@ -413,11 +414,12 @@ static void bilinear(cnn_frame *f, const cnn_arg *args, cnn_results *r) {
   if (w->ndim != 3 || n == 0 || x2->ndim != n ||
       !cnn_shape_equal(n - 1, x1->shape, n - 1, x2->shape) || x1->shape[n - 1] != w->shape[1] ||
       x2->shape[n - 1] != w->shape[2]) {
-    f->status = cnn_fail(f->ctx, CNN_SHAPE,
-                         "input1 %s and input2 %s must be (..., in1) and (..., in2) for a weight "
-                         "(out, in1, in2), which is %s",
-                         cnn_shape_format(&a, n, x1->shape), cnn_shape_format(&b, x2->ndim, x2->shape),
-                         cnn_shape_format(&c, w->ndim, w->shape));
+    f->status =
+        cnn_fail(f->ctx, CNN_SHAPE,
+                 "input1 %s and input2 %s must be (..., in1) and (..., in2) for a weight "
+                 "(out, in1, in2), which is %s",
+                 cnn_shape_format(&a, n, x1->shape), cnn_shape_format(&b, x2->ndim, x2->shape),
+                 cnn_shape_format(&c, w->ndim, w->shape));
     return;
   }
   int64_t rows = 1, out = w->shape[0], shape[CNN_MAX_DIMS];

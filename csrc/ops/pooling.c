@@ -17,8 +17,9 @@ static cnn_status read_input(cnn_infer *I, int n, cnn_window *w) {
   const cnn_tensor *x = I->in[0];
   cnn_shape_text text;
   if (x->ndim != n + 1 && x->ndim != n + 2)
-    return cnn_fail(I->ctx, CNN_SHAPE, "input must have %d dims, or %d without a batch, not %d (%s)",
-                    n + 2, n + 1, x->ndim, cnn_tensor_shape_text(x, &text));
+    return cnn_fail(I->ctx, CNN_SHAPE,
+                    "input must have %d dims, or %d without a batch, not %d (%s)", n + 2, n + 1,
+                    x->ndim, cnn_tensor_shape_text(x, &text));
   int64_t places = 1;
   w->n = n;
   for (int i = 0; i < n; i++) {
@@ -113,8 +114,9 @@ static cnn_status infer_adaptive_max_pool(cnn_infer *I) {
 static void give_scattered(cnn_grad *g, bool pairs) {
   const cnn_form *x = cnn_in_form(g, 0);
   cnn_tensor *indices = cnn_out(g, 1);
-  cnn_give(g, 0, cnn_do(g->f, max_pool_backward, CNN_A_T(g->dy[0]), CNN_A_T(indices),
-                        CNN_A_INTS(x->ndim, x->shape), g->args[1], CNN_A_I(pairs)));
+  cnn_give(g, 0,
+           cnn_do(g->f, max_pool_backward, CNN_A_T(g->dy[0]), CNN_A_T(indices),
+                  CNN_A_INTS(x->ndim, x->shape), g->args[1], CNN_A_I(pairs)));
 }
 
 static bool all_are(const cnn_arg *list, int64_t value) {
@@ -188,8 +190,9 @@ static cnn_status infer_max_pool_gather(cnn_infer *I) {
 static void backward_max_pool_gather(cnn_grad *g) {
   const cnn_form *x = cnn_in_form(g, 0);
   cnn_tensor *indices = cnn_in(g, 1);
-  cnn_give(g, 0, cnn_do(g->f, max_pool_backward, CNN_A_T(g->dy[0]), CNN_A_T(indices),
-                        CNN_A_INTS(x->ndim, x->shape), g->args[2]));
+  cnn_give(g, 0,
+           cnn_do(g->f, max_pool_backward, CNN_A_T(g->dy[0]), CNN_A_T(indices),
+                  CNN_A_INTS(x->ndim, x->shape), g->args[2]));
 }
 
 const cnn_op cnn_op_max_pool_gather = {
@@ -211,9 +214,9 @@ static void add_results(cnn_frame *f, cnn_results *r, cnn_tensor *const *both, b
 #define MAX_POOL(title, n, sizes_type, shapes)                                                     \
   static void title(cnn_frame *f, const cnn_arg *args, cnn_results *r) {                           \
     cnn_tensor *both[2];                                                                           \
-    cnn_frame_results(                                                                             \
-        f, OP_max_pool,                                                                            \
-        CNN_ARGS(args[0], CNN_A_I(n), args[1], args[2], args[3], args[4], args[5]), both, 2);      \
+    cnn_frame_results(f, OP_max_pool,                                                              \
+                      CNN_ARGS(args[0], CNN_A_I(n), args[1], args[2], args[3], args[4], args[5]),  \
+                      both, 2);                                                                    \
     add_results(f, r, both, args[6].i);                                                            \
   }                                                                                                \
   const cnn_op cnn_op_##title = {                                                                  \
@@ -261,8 +264,8 @@ static cnn_status infer_avg_pool(cnn_infer *I, int n) {
   cnn_window w;
   CNN_TRY(check_float(I));
   CNN_TRY(read_input(I, n, &w));
-  CNN_TRY(cnn_window_pool(I->ctx, &w, &a[A_KERNEL], &a[A_STRIDE], &a[A_PADDING], NULL,
-                          a[A_CEIL].i));
+  CNN_TRY(
+      cnn_window_pool(I->ctx, &w, &a[A_KERNEL], &a[A_STRIDE], &a[A_PADDING], NULL, a[A_CEIL].i));
   if (cnn_has(a, A_DIVISOR) && a[A_DIVISOR].i == 0)
     return cnn_fail(I->ctx, CNN_INVALID, "divisor_override must not be 0");
   give_out(I, I->dtype, n, w.out);
@@ -272,9 +275,10 @@ static cnn_status infer_avg_pool(cnn_infer *I, int n) {
 static void backward_avg_pool(cnn_grad *g, int n) {
   const cnn_form *x = cnn_in_form(g, 0);
   const cnn_arg *a = g->args;
-  cnn_give(g, 0, cnn_do(g->f, avg_pool_backward, CNN_A_T(g->dy[0]), a[A_KERNEL], a[A_STRIDE],
-                        a[A_PADDING], a[A_CEIL], a[A_INCLUDE_PAD], a[A_DIVISOR],
-                        CNN_A_INTS(x->ndim, x->shape), CNN_A_I(n)));
+  cnn_give(g, 0,
+           cnn_do(g->f, avg_pool_backward, CNN_A_T(g->dy[0]), a[A_KERNEL], a[A_STRIDE],
+                  a[A_PADDING], a[A_CEIL], a[A_INCLUDE_PAD], a[A_DIVISOR],
+                  CNN_A_INTS(x->ndim, x->shape), CNN_A_I(n)));
 }
 
 #define AVG_POOL(title, n, sizes_type, shapes)                                                     \
@@ -336,8 +340,9 @@ static cnn_status infer_adaptive_avg_pool(cnn_infer *I, int n) {
 
 static void backward_adaptive_avg_pool(cnn_grad *g, int n) {
   const cnn_form *x = cnn_in_form(g, 0);
-  cnn_give(g, 0, cnn_do(g->f, adaptive_avg_pool_backward, CNN_A_T(g->dy[0]), g->args[1],
-                        CNN_A_INTS(x->ndim, x->shape), CNN_A_I(n)));
+  cnn_give(g, 0,
+           cnn_do(g->f, adaptive_avg_pool_backward, CNN_A_T(g->dy[0]), g->args[1],
+                  CNN_A_INTS(x->ndim, x->shape), CNN_A_I(n)));
 }
 
 #define ADAPTIVE_AVG_POOL(title, n, sizes_type)                                                    \

@@ -64,6 +64,11 @@ static inline bool cnn_dtype_is_half(cnn_dtype t) {
   return t == CNN_F16 || t == CNN_BF16;
 }
 
+// The dtype to compute and to keep statistics in: float32 for half types, else t itself.
+static inline cnn_dtype cnn_dtype_computed(cnn_dtype t) {
+  return cnn_dtype_is_half(t) ? CNN_F32 : t;
+}
+
 // The dtype of that name, or CNN_DTYPE_COUNT.
 cnn_dtype cnn_dtype_from_name(const char *name);
 

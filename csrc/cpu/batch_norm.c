@@ -328,7 +328,7 @@ static void set_channels(channels *g, const cnn_view *const *views) {
   cnn_view v[VIEWS];
   int64_t shape[CNN_MAX_DIMS], strides[VIEWS][CNN_MAX_DIMS];
   int n = views[DY] ? 3 : 2;
-  g->computed = cnn_computed(x->dtype);
+  g->computed = cnn_dtype_computed(x->dtype);
   g->c = x->shape[1];
   g->m = 1;
   for (int d = 0, at = 0; d < x->ndim; d++) {

@@ -175,7 +175,7 @@ static bool see_columns(const cnn_view *v, columns *c) {
 static void start(cnn_call *call, job *j, const cnn_view *x, const cnn_view *dx,
                   const cnn_view *target, const cnn_view *weight, const cnn_arg *ignored) {
   uint32_t dims = 1u << class_dim(x);
-  cnn_dtype computed = cnn_computed(x->dtype);
+  cnn_dtype computed = cnn_dtype_computed(x->dtype);
   size_t row;
   cnn_rows_make(&j->x, x, dims, computed);
   cnn_rows_make(&j->dx, dx, dims, computed);
@@ -372,38 +372,63 @@ static double weight_at(const job *j, int64_t label) {
                                   : (double)((const float *)j->w)[label];
 }
 
-// The element of row i at that class.
-static char *element_at(const cnn_rows *r, int64_t i, int64_t class) {
-  int64_t step = r->row.ndim > 0 ? r->row.strides[1][0] : 0;
-  return r->data + (cnn_rows_offset(r, i) + class * step) * (int64_t)cnn_dtype_size(r->stored);
+// Rows [i, i + n) that lie one step apart, where it begins, and the step from class to class.
+typedef struct row_run {
+  int64_t n, step, class_step;
+  char *at;
+} row_run;
+
+static row_run run_of(const cnn_rows *r, int64_t i, int64_t end) {
+  int64_t size = (int64_t)cnn_dtype_size(r->stored), inner = r->count;
+  row_run run = {end - i, 0, 0, r->data + cnn_rows_offset(r, i) * size};
+  int last = r->lead.ndim - 1;
+  if (last >= 0) inner = r->lead.shape[last], run.step = r->lead.strides[1][last] * size;
+  if (run.n > inner - i % inner) run.n = inner - i % inner;
+  if (r->row.ndim > 0) run.class_step = r->row.strides[1][0] * size;
+  return run;
 }
 
 static void nll_rows(const job *j, int64_t begin, int64_t end, partial *p, void *buffer) {
   (void)buffer;
   labels y = NO_LABELS;
-  for (int64_t i = begin; i < end; i++) {
-    int64_t label = read_label(j, i, end, &y, p);
-    double loss = 0;
-    if (label >= 0) {
-      double w = weight_at(j, label);
-      loss = -w * cnn_element_get(j->x.stored, element_at(&j->x, i, label));
-      p->loss += loss;
-      p->weight += w;
-      p->rows++;
+  row_run run;
+  for (int64_t i = begin; i < end; i += run.n) {
+    run = run_of(&j->x, i, end);
+    for (int64_t k = 0; k < run.n; k++) {
+      int64_t label = read_label(j, i + k, end, &y, p);
+      double loss = 0;
+      if (label >= 0) {
+        double w = weight_at(j, label);
+        loss = -w * cnn_element_get(j->x.stored, run.at + k * run.step + label * run.class_step);
+        p->loss += loss;
+        p->weight += w;
+        p->rows++;
+      }
+      if (j->losses.data) set_loss(j, i + k, loss);
     }
-    if (j->losses.data) set_loss(j, i, loss);
   }
 }
 
 static void nll_rows_back(const job *j, int64_t begin, int64_t end, partial *p, void *buffer) {
   (void)buffer;
   labels y = NO_LABELS;
-  for (int64_t i = begin; i < end; i++) {
-    int64_t label = read_label(j, i, end, &y, p);
-    if (label < 0) continue;
-    double g = j->dy.data ? row_dy(j, i) : j->g;
-    cnn_element_set(j->dx.stored, element_at(&j->dx, i, label), -weight_at(j, label) * g);
+  row_run run;
+  for (int64_t i = begin; i < end; i += run.n) {
+    run = run_of(&j->dx, i, end);
+    for (int64_t k = 0; k < run.n; k++) {
+      int64_t label = read_label(j, i + k, end, &y, p);
+      if (label < 0) continue;
+      double g = j->dy.data ? row_dy(j, i + k) : j->g;
+      cnn_element_set(j->dx.stored, run.at + k * run.step + label * run.class_step,
+                      -weight_at(j, label) * g);
+    }
   }
+}
+
+static void clear(void *arg, int64_t begin, int64_t end) {
+  const cnn_view *dx = arg;
+  size_t size = cnn_dtype_size(dx->dtype);
+  memset((char *)dx->data + (size_t)begin * size, 0, (size_t)(end - begin) * size);
 }
 
 static void start_nll(cnn_call *call, job *j) {
@@ -451,11 +476,10 @@ static cnn_status plan_nll_backward(cnn_call *call) {
 static cnn_status run_nll_backward(cnn_call *call) {
   job j;
   partial sum;
-  const cnn_view *dx = &call->out[0];
-  int64_t n = cnn_view_numel(dx);
+  cnn_view *dx = &call->out[0];
   start_nll_backward(call, &j);
   start_gradient(&call->in[0], &call->in[3], call->args[6].i, &j);
-  if (n > 0) memset(dx->data, 0, (size_t)n * cnn_dtype_size(dx->dtype));
+  cnn_parallel_for(cnn_view_numel(dx), 8 * GRAIN, clear, dx);
   return run_job(call->ctx, &j, &sum);
 }
 

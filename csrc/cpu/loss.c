@@ -5,7 +5,7 @@
 // pieces, whatever the strides and dtypes, and adds up. Chunks are summed in double and joined in
 // their order.
 #include <math.h>
-#include <string.h>
+#include <stdio.h>
 
 #include "base/parallel.h"
 #include "cpu/cpu.h"
@@ -209,11 +209,14 @@ static void run_chunks(void *arg, int64_t begin, int64_t end) {
 }
 
 static cnn_status wrong_value(cnn_context *ctx, const partial *p) {
+  char value[32] = "NaN"; // printf knows several NaNs
+  if (p->value == p->value) snprintf(value, sizeof value, "%g", p->value);
+  if (p->wrong == YS)
+    return cnn_fail(ctx, CNN_INVALID, "target holds %s but must be in [0, 1]", value);
   return cnn_fail(ctx, CNN_INVALID,
-                  p->wrong == XS ? "input holds %g but must be probabilities in [0, 1]: apply a "
-                                   "sigmoid, or use binary_cross_entropy_with_logits"
-                                 : "target holds %g but must be in [0, 1]",
-                  p->value);
+                  "input holds %s but must be probabilities in [0, 1]: apply a sigmoid, or use "
+                  "binary_cross_entropy_with_logits",
+                  value);
 }
 
 // The rest of a job from its views (NULL: none) and arguments; `at` is the reduction's place.
@@ -221,7 +224,7 @@ static void make_job(loss_job *j, const cnn_call *call, const cnn_view *const *v
   const cnn_view *used[SLOTS], *x = views[XS];
   int last = call->n_args - 1;
   j->row = call->kernel->data;
-  j->computed = cnn_computed(x->dtype);
+  j->computed = cnn_dtype_computed(x->dtype);
   j->p = at + 1 <= last ? cnn_arg_number(&call->args[at + 1]) : 0;
   j->nest.n_views = 0;
   for (int k = 0; k < SLOTS; k++) {
@@ -284,7 +287,7 @@ static cnn_status run_loss_backward(cnn_call *call) {
   return CNN_OK;
 }
 
-#define LOSS(title, flags, third_tensor, domain, params, forward, dx, dy, text)                    \
+#define LOSS(title, flags, third_tensor, domain, params, forward, dx, dy, ...)                     \
   static const loss_row row_##title = {.third = HAS_##third_tensor,                                \
                                        .unit = IS_##domain,                                        \
                                        .value = {title##_f32, title##_f64},                        \

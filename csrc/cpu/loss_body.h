@@ -12,7 +12,7 @@
       to[i] = expr;                                                                                \
     }                                                                                              \
   }
-#define LOSS(title, flags, third, domain, params, forward, dx, dy, text)                           \
+#define LOSS(title, flags, third, domain, params, forward, dx, dy, ...)                            \
   LOOP(N(title), third, forward)                                                                   \
   LOOP(N(title##_dx), third, dx)                                                                   \
   LOOP(N(title##_dy), third, dy)

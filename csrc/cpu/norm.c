@@ -71,7 +71,7 @@ static void *shared_row(const cnn_call *call, const layer_job *j, int i) {
 
 static void start_layer_norm(cnn_call *call, layer_job *j) {
   const cnn_view *x = &call->in[0];
-  cnn_dtype computed = cnn_computed(x->dtype);
+  cnn_dtype computed = cnn_dtype_computed(x->dtype);
   uint32_t dims = row_dims(call, x, 3);
   cnn_rows_make(&j->x, x, dims, computed);
   cnn_rows_make(&j->out, &call->out[0], dims, computed);
@@ -116,7 +116,7 @@ const cnn_kernel cpu_layer_norm_native = {plan_layer_norm, run_layer_norm, NULL}
 
 static void start_layer_norm_backward(cnn_call *call, layer_job *j) {
   const cnn_view *x = &call->in[1];
-  cnn_dtype computed = cnn_computed(x->dtype);
+  cnn_dtype computed = cnn_dtype_computed(x->dtype);
   uint32_t dims = row_dims(call, x, 5);
   j->needs = call->args[7].i;
   cnn_rows_make(&j->x, x, dims, computed);

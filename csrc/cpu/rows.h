@@ -35,11 +35,6 @@ void cnn_rows_put(const cnn_rows *r, int64_t i, const void *place);
 // is what they are, else copied to `buffer`. NULL for an absent view.
 const void *cnn_rows_flat(const cnn_view *v, cnn_dtype computed, void *buffer);
 
-// The type to compute in.
-static inline cnn_dtype cnn_computed(cnn_dtype stored) {
-  return cnn_dtype_is_half(stored) ? CNN_F32 : stored;
-}
-
 // Kernels cut their rows into at most CNN_CHUNKS chunks (each with buffers and partial results of
 // its own), so that a chunk has at least `grain` elements. How depends on the sizes alone.
 #define CNN_CHUNKS 64

@@ -4,7 +4,8 @@
 // batch_norm is a composite that chooses between two internal ops, one that takes statistics of the
 // batch and updates the running ones, and one that uses the running ones. Both also give the mean
 // and 1 / std that they used: their gradient reads those, so that later updates don't disturb it.
-#include "ops/ops.h"
+#include "ops/norm.h"
+#include "ops/reduction.h"
 
 static cnn_status check_vector(cnn_infer *I, int input, const char *name) {
   const cnn_tensor *x = I->in[0], *v = I->in[input];
@@ -15,10 +16,7 @@ static cnn_status check_vector(cnn_infer *I, int input, const char *name) {
                     cnn_shape_format(&a, v->ndim, v->shape),
                     cnn_shape_format(&b, x->ndim, x->shape), (long long)x->shape[1],
                     x->shape[1] == 1 ? "" : "s");
-  if (v->dtype == I->dtype || (v->dtype == CNN_F32 && cnn_dtype_is_half(I->dtype))) return CNN_OK;
-  return cnn_fail(I->ctx, CNN_DTYPE, "%s is %s but x is %s: convert one, e.g. %s:to(\"%s\")", name,
-                  cnn_dtype_name((cnn_dtype)v->dtype), cnn_dtype_name(I->dtype), name,
-                  cnn_dtype_name(I->dtype));
+  return cnn_check_beside(I, name, v);
 }
 
 static cnn_status check_running(cnn_infer *I, int input, const char *name) {
@@ -30,16 +28,10 @@ static cnn_status check_running(cnn_infer *I, int input, const char *name) {
                   name);
 }
 
-static cnn_dtype computed(cnn_dtype stored) {
-  return cnn_dtype_is_half(stored) ? CNN_F32 : stored;
-}
-
 static cnn_status infer_batch_norm(cnn_infer *I) {
   const cnn_tensor *x = I->in[0];
   cnn_shape_text a;
-  if (!cnn_dtype_is_float(I->dtype))
-    return cnn_fail(I->ctx, CNN_DTYPE, "x is %s, not a float: use x:float()",
-                    cnn_dtype_name(I->dtype));
+  CNN_TRY(cnn_check_float(I, I->dtype));
   if (x->ndim < 2)
     return cnn_fail(I->ctx, CNN_SHAPE, "x has shape %s, expected (N, C), (N, C, L) or (N, C, H, W)",
                     cnn_shape_format(&a, x->ndim, x->shape));
@@ -49,8 +41,8 @@ static cnn_status infer_batch_norm(cnn_infer *I) {
   CNN_TRY(check_running(I, 4, "running_var"));
   cnn_meta *out = cnn_infer_out(I, I->dtype, x->ndim, x->shape);
   cnn_strides_like(x->ndim, x->shape, x->strides, out->strides);
-  cnn_infer_out(I, computed(I->dtype), 1, &x->shape[1]);
-  cnn_infer_out(I, computed(I->dtype), 1, &x->shape[1]);
+  cnn_infer_out(I, cnn_dtype_computed(I->dtype), 1, &x->shape[1]);
+  cnn_infer_out(I, cnn_dtype_computed(I->dtype), 1, &x->shape[1]);
   return CNN_OK;
 }
 
@@ -128,7 +120,7 @@ static cnn_status infer_backward(cnn_infer *I) {
       cnn_infer_out(I, I->dtype, needs & NEEDS_X ? x->ndim : 1, needs & NEEDS_X ? x->shape : &none);
   if (needs & NEEDS_X) cnn_strides_like(x->ndim, x->shape, x->strides, dx->strides);
   for (int i = 1; i < 3; i++)
-    cnn_infer_out(I, computed(I->dtype), 1, needs >> i & 1 ? &x->shape[1] : &none);
+    cnn_infer_out(I, cnn_dtype_computed(I->dtype), 1, needs >> i & 1 ? &x->shape[1] : &none);
   return CNN_OK;
 }
 

@@ -7,7 +7,6 @@
 //
 // The class dim is dim 1 of (N, C, ...), or dim 0 of (C).
 #include "ops/expression.h"
-#include "ops/reduction.h"
 
 enum { REDUCE_NONE, REDUCE_MEAN, REDUCE_SUM };
 
@@ -42,7 +41,9 @@ static cnn_status check_labels(cnn_infer *I) {
   const cnn_tensor *x = I->in[0], *target = I->in[1];
   int64_t rows[CNN_MAX_DIMS];
   cnn_shape_text a, b, c;
-  CNN_TRY(cnn_check_float(I, I->dtype));
+  if (!cnn_dtype_is_float(I->dtype))
+    return cnn_fail(I->ctx, CNN_DTYPE, "input is %s, not a float: use input:float()",
+                    cnn_dtype_name(I->dtype));
   if (x->ndim == 0)
     return cnn_fail(I->ctx, CNN_SHAPE, "input is a scalar: expected (C), (N, C) or (N, C, ...)");
   if (cnn_dtype_category((cnn_dtype)target->dtype) != CNN_CAT_INT)
@@ -62,10 +63,6 @@ static void add_loss(cnn_infer *I, const cnn_arg *reduction) {
   int64_t rows[CNN_MAX_DIMS];
   int n = row_shape(I->in[0], rows);
   cnn_infer_out(I, I->dtype, reduction->i == REDUCE_NONE ? n : 0, rows);
-}
-
-static cnn_dtype computed(cnn_dtype stored) {
-  return cnn_dtype_is_half(stored) ? CNN_F32 : stored;
 }
 
 // What each row's gradient is a multiple of: dy, for a mean over the total weight. Absent where no
@@ -90,9 +87,9 @@ static cnn_status infer_cross_entropy(cnn_infer *I) {
     return cnn_fail(I->ctx, CNN_INVALID, "label_smoothing must be in [0, 1], not %g", eps);
   add_loss(I, &I->args[4]);
   int n = row_shape(I->in[0], rows);
-  cnn_infer_out(I, computed(I->dtype), n, rows);
-  cnn_infer_out(I, computed(I->dtype), n, rows);
-  cnn_infer_out(I, computed(I->dtype), 0, NULL);
+  cnn_infer_out(I, cnn_dtype_computed(I->dtype), n, rows);
+  cnn_infer_out(I, cnn_dtype_computed(I->dtype), n, rows);
+  cnn_infer_out(I, cnn_dtype_computed(I->dtype), 0, NULL);
   return CNN_OK;
 }
 
@@ -257,7 +254,7 @@ const cnn_op cnn_op_cross_entropy = {
 static cnn_status infer_nll(cnn_infer *I) {
   CNN_TRY(check_labels(I));
   add_loss(I, &I->args[4]);
-  cnn_infer_out(I, computed(I->dtype), 0, NULL);
+  cnn_infer_out(I, cnn_dtype_computed(I->dtype), 0, NULL);
   return CNN_OK;
 }
 

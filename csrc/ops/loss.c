@@ -39,9 +39,24 @@ static cnn_status check_broadcasts(cnn_context *ctx, const char *name, const cnn
                   cnn_shape_format(&a, w->ndim, w->shape), cnn_shape_format(&b, x->ndim, x->shape));
 }
 
+// beta and delta are widths: smooth_l1_loss is l1_loss at 0, huber_loss would be nothing.
+static cnn_status check_width(cnn_infer *I, int at) {
+  if (at >= I->n_args) return CNN_OK;
+  double width = cnn_arg_number(&I->args[at]);
+  bool zero = I->op != &cnn_op_huber_loss;
+  if (width > 0 || (zero && width == 0)) return CNN_OK;
+  return cnn_fail(I->ctx, CNN_INVALID, "%s must be %s 0, not %g", zero ? "beta" : "delta",
+                  zero ? ">=" : ">", width);
+}
+
+static int choose_smooth_l1(const cnn_arg *args, int n) {
+  return n > 3 && cnn_has(args, 3) && cnn_arg_number(&args[3]) == 0 ? OP_l1_loss : -1;
+}
+
 // The arguments: input, target, a third tensor for some, reduction, numbers.
 static cnn_status infer(cnn_infer *I, bool has_third) {
   CNN_TRY(check_shapes(I->ctx, I->in[0], I->in[1]));
+  CNN_TRY(check_width(I, has_third ? 4 : 3));
   if (has_third && I->in[2]) {
     CNN_TRY(check_broadcasts(I->ctx, "pos_weight", I->in[0], I->in[2]));
     if (I->ctx->grad_enabled && cnn_requires_grad(I->in[2]))
@@ -92,7 +107,7 @@ enum { THIRD_NONE, THIRD_POS_WEIGHT };
 #define P(i) args[4 + THIRD + (i)]
 #define G    g
 
-#define LOSS(title, more_flags, third, domain, params, forward, dx, dy, text)                      \
+#define LOSS(title, more_flags, third, domain, params, forward, dx, dy, ...)                       \
   static cnn_status infer_##title(cnn_infer *I) {                                                  \
     return infer(I, THIRD_##third);                                                                \
   }                                                                                                \
@@ -105,15 +120,15 @@ enum { THIRD_NONE, THIRD_POS_WEIGHT };
     cnn_arg d = args[4 + THIRD + PARAMS].i == 0 ? dx : dy;                                         \
     cnn_results_add(f, r, d.t);                                                                    \
   }                                                                                                \
-  const cnn_op cnn_op_##title = {                                                                  \
-      .name = #title,                                                                              \
-      .args = "input:tensor target:tensor" SPEC_##third " reduction:none|mean|sum=mean" params,    \
-      .doc = text " Shapes are equal; the result is the mean, the sum, or each element's loss.",   \
-      .saves = SAVES_##third,                                                                      \
-      .flags = more_flags,                                                                         \
-      .promote = CNN_PROMOTE_FLOAT,                                                                \
-      .infer = infer_##title,                                                                      \
-      .backward = backward_##title};                                                               \
+  const cnn_op cnn_op_##title = {.name = #title,                                                   \
+                                 .args = "input:tensor target:tensor" SPEC_##third                 \
+                                 " reduction:none|mean|sum=mean" params,                           \
+                                 .saves = SAVES_##third,                                           \
+                                 .flags = more_flags,                                              \
+                                 .promote = CNN_PROMOTE_FLOAT,                                     \
+                                 .infer = infer_##title,                                           \
+                                 .backward = backward_##title,                                     \
+                                 .doc = __VA_ARGS__};                                              \
   const cnn_op cnn_op_##title##_backward = {                                                       \
       .name = #title "_backward",                                                                  \
       .args = "dy:tensor input:tensor target:tensor" SPEC_##third                                  \

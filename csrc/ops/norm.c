@@ -3,31 +3,26 @@
 //
 // layer_norm is a composite around an internal op that also gives the mean and 1 / std of each row,
 // which its gradient reads.
-#include "ops/ops.h"
+#include "ops/norm.h"
 
-// Weights of a normalisation: float, of x's dtype, or float32 beside a half x.
+#include "ops/reduction.h"
+
+cnn_status cnn_check_beside(cnn_infer *I, const char *name, const cnn_tensor *t) {
+  if (!t || t->dtype == I->dtype) return CNN_OK;
+  if (t->dtype == CNN_F32 && cnn_dtype_is_half(I->dtype)) return CNN_OK;
+  return cnn_fail(I->ctx, CNN_DTYPE, "%s is %s but x is %s: convert one, e.g. %s:to(\"%s\")", name,
+                  cnn_dtype_name((cnn_dtype)t->dtype), cnn_dtype_name(I->dtype), name,
+                  cnn_dtype_name(I->dtype));
+}
+
 static cnn_status check_weight(cnn_infer *I, int input, const char *name, int ndim,
                                const int64_t *shape) {
   const cnn_tensor *w = I->in[input];
   cnn_shape_text a, b;
-  if (!w) return CNN_OK;
-  if (!cnn_shape_equal(w->ndim, w->shape, ndim, shape))
+  if (w && !cnn_shape_equal(w->ndim, w->shape, ndim, shape))
     return cnn_fail(I->ctx, CNN_SHAPE, "%s has shape %s but normalized_shape is %s", name,
                     cnn_shape_format(&a, w->ndim, w->shape), cnn_shape_format(&b, ndim, shape));
-  if (w->dtype == I->dtype || (w->dtype == CNN_F32 && cnn_dtype_is_half(I->dtype))) return CNN_OK;
-  return cnn_fail(I->ctx, CNN_DTYPE, "%s is %s but x is %s: convert one, e.g. %s:to(\"%s\")", name,
-                  cnn_dtype_name((cnn_dtype)w->dtype), cnn_dtype_name(I->dtype), name,
-                  cnn_dtype_name(I->dtype));
-}
-
-static cnn_status check_float(cnn_infer *I) {
-  if (cnn_dtype_is_float(I->dtype)) return CNN_OK;
-  return cnn_fail(I->ctx, CNN_DTYPE, "x is %s, not a float: use x:float()",
-                  cnn_dtype_name(I->dtype));
-}
-
-static cnn_dtype computed(cnn_dtype stored) {
-  return cnn_dtype_is_half(stored) ? CNN_F32 : stored;
+  return cnn_check_beside(I, name, w);
 }
 
 static cnn_status infer_layer_norm(cnn_infer *I) {
@@ -35,7 +30,7 @@ static cnn_status infer_layer_norm(cnn_infer *I) {
   const cnn_arg *last = &I->args[3];
   int lead = x->ndim - last->n;
   cnn_shape_text a, b;
-  CNN_TRY(check_float(I));
+  CNN_TRY(cnn_check_float(I, I->dtype));
   if (last->n == 0)
     return cnn_fail(I->ctx, CNN_SHAPE,
                     "normalized_shape is empty: give the sizes of the last dims");
@@ -47,8 +42,8 @@ static cnn_status infer_layer_norm(cnn_infer *I) {
   CNN_TRY(check_weight(I, 1, "weight", last->n, last->ints));
   CNN_TRY(check_weight(I, 2, "bias", last->n, last->ints));
   cnn_infer_out(I, I->dtype, x->ndim, x->shape);
-  cnn_infer_out(I, computed(I->dtype), lead, x->shape);
-  cnn_infer_out(I, computed(I->dtype), lead, x->shape);
+  cnn_infer_out(I, cnn_dtype_computed(I->dtype), lead, x->shape);
+  cnn_infer_out(I, cnn_dtype_computed(I->dtype), lead, x->shape);
   return CNN_OK;
 }
 
@@ -83,7 +78,7 @@ static cnn_status infer_layer_norm_backward(cnn_infer *I) {
   const cnn_tensor *x = I->in[1];
   const cnn_arg *last = &I->args[5];
   int64_t needs = I->args[7].i, none = 0;
-  cnn_dtype sums = computed(I->dtype);
+  cnn_dtype sums = cnn_dtype_computed(I->dtype);
   cnn_infer_out(I, I->dtype, needs & NEEDS_X ? x->ndim : 1, needs & NEEDS_X ? x->shape : &none);
   for (int i = 1; i < 3; i++) {
     bool wanted = needs >> i & 1;

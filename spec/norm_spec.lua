@@ -139,7 +139,9 @@ local function statistics(x)
 end
 
 describe("batch_norm", function()
-  local shapes = { { 5, 3 }, { 4, 3, 7 }, { 2, 3, 4, 5 }, { 1, 3, 9, 8 }, { 3, 1, 2, 2 }, { 70, 2, 50, 30 }, { 900, 40 } }
+  local shapes = {
+    { 5, 3 }, { 4, 3, 7 }, { 2, 3, 4, 5 }, { 1, 3, 9, 8 }, { 3, 1, 2, 2 }, { 70, 2, 50, 30 }, { 900, 40 },
+  }
 
   local function layouts(x)
     local list = { x, spread(x) }

@@ -124,8 +124,7 @@ static void N(add_chunks)(const layer_job *j, int64_t begin, int64_t end) {
   for (int k = 0; k < 2; k++) {
     if (!to[k]) continue;
     memset(to[k] + begin, 0, (size_t)(end - begin) * sizeof(T));
-    for (int64_t c = 0; c < j->chunks.n; c++)
-      N(add_to)
-      (end - begin, (const T *)(j->chunk + (size_t)c * j->each) + k * n + begin, to[k] + begin);
+    for (int64_t c = 0; c < j->chunks.n; c++) N(add_to)
+    (end - begin, (const T *)(j->chunk + (size_t)c * j->each) + k * n + begin, to[k] + begin);
   }
 }

@@ -71,6 +71,8 @@ describe("TensorDataset", function()
     end
     assert.equal(3, count)
     assert.equal(0, #data.TensorDataset(cnn.zeros(0, 3)))
+    assert.equal("TensorDataset of 3", tostring(ds))
+    assert.equal("DataLoader of 2", tostring(data.DataLoader(ds, { batch_size = 2 })))
   end)
 
   it("takes rows in any strides", function()
@@ -232,6 +234,12 @@ describe("DataLoader", function()
         assert.equal("s" .. 2 * i - 1, name[1])
       end
       assert.equal(5, seen)
+    end
+    -- A class that changes what a TensorDataset gives.
+    local Doubled = data.TensorDataset:extend("Doubled")
+    function Doubled:get(i) return data.TensorDataset.get(self, i) * 2 end
+    for _, x in data.DataLoader(Doubled(cnn.ones(3)), { batch_size = 3, num_workers = 1 }):iter() do
+      assert.same({ 2, 2, 2 }, x:totable())
     end
     raises("must have a method size", function() return #data.Dataset:extend("Bare")() end)
     raises("must have a method get", function() data.Dataset:extend("Bare")():get(1) end)
@@ -469,7 +477,7 @@ describe("well-known data sets", function()
     fake_mnist("work/data/fashion-mnist")
     local enter = [[
       ROOT=$PWD; cd %s/work
-      export LUA_PATH="$LUA_PATH;$ROOT/lua/?.lua;$ROOT/lua/?/init.lua" LUA_CPATH="$LUA_CPATH;$ROOT/%s/lua/%s/?.so"]]
+      export LUA_PATH="$ROOT/lua/?.lua;$ROOT/lua/?/init.lua;$LUA_PATH" LUA_CPATH="$ROOT/%s/lua/%s/?.so;$LUA_CPATH"]]
     local out, abi = os.getenv "CNN_OUT" or "build/release", _VERSION:match("%d.%d")
     assert.equal("2\n", helper.run(script, enter:format(folder, out, abi) .. "\n"))
   end)

@@ -24,6 +24,10 @@ local function length(object)
   return object:size()
 end
 
+local function text(object)
+  return ("%s of %d"):format(object.name, object:size())
+end
+
 -- A new object of a class, with these fields.
 local function new(class, fields)
   local function index(_, key)
@@ -32,11 +36,11 @@ local function new(class, fields)
     return value
   end
   if not newproxy then
-    return setmetatable(fields, { __index = class, __len = length, __name = class.name })
+    return setmetatable(fields, { __index = class, __len = length, __tostring = text, __name = class.name })
   end
   local object = newproxy(true)
   local meta = getmetatable(object)
-  meta.__index, meta.__newindex, meta.__len = index, fields, length
+  meta.__index, meta.__newindex, meta.__len, meta.__tostring = index, fields, length, text
   return object
 end
 dataset.new_object = new -- for loaders
@@ -216,7 +220,11 @@ function dataset.rows(ds)
   while true do
     local ok, sources = pcall(function() return ds.sources end)
     if not ok then return nil end
-    if sources then return sources, indices end
+    if sources then
+      -- Of a class of the user's that makes samples its own way: no.
+      if ds.get ~= TensorDataset.get then return nil end
+      return sources, indices
+    end
     if type(ds) == "table" and getmetatable(ds) == nil then return nil end
     local inner, own = ds.dataset, ds.indices
     if not inner or not is_tensor(own) or ds.get ~= Subset.get then return nil end

@@ -27,7 +27,8 @@ end
 -- DataLoader(ds, {batch_size = 1, shuffle = false, drop_last = false, num_workers = 0, seed =, collate =})
 --
 -- num_workers: threads that gather the next batches of a TensorDataset (or subsets of one) while the
--- script trains. Other data sets run in the script's own thread, whatever num_workers is.
+-- script trains (a change in place of its tensors is seen by batches that are not yet made). Other data
+-- sets run in the script's own thread, whatever num_workers is.
 -- collate: a function from a list of samples ({x, y}, {x, y}, ...) to the batch's values; the default
 -- stacks tensors and makes tensors of numbers and booleans (int64 when all are integral).
 function loader.DataLoader(ds, ...)

@@ -123,6 +123,13 @@ describe("cnn.scope", function()
     assert.is_true(result:has_shape(2))
   end)
 
+  local on_54 = _VERSION == "Lua 5.4" and it or pending
+  on_54("has a sibling in Lua 5.4: <close>", function()
+    local closed = assert(load("local x <close> = ... return function() return x end"))
+    local read = closed(cnn.ones(3))
+    helper.raises("was freed", function() return read():sum() end)
+  end)
+
   it("gives many results, or none", function()
     assert.equal(0, select("#", cnn.scope(function() end)))
     local list = {}

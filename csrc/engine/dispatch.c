@@ -400,6 +400,11 @@ static void bump_changed(dispatch *d) {
   }
 }
 
+// Random ops have used their counters. On meta nothing is drawn: planning a run must not change it.
+static void advance(dispatch *d) {
+  if (d->infer.device.type != CNN_META) d->ctx->rng.offset += d->infer.draws;
+}
+
 // The kernel changes argument 0 (and gives it back).
 static cnn_status run_self(dispatch *d, cnn_results *r) {
   cnn_tensor *x = d->in[0];
@@ -419,7 +424,7 @@ static cnn_status run_self(dispatch *d, cnn_results *r) {
     return status;
   }
   bump_changed(d);
-  d->ctx->rng.offset += d->infer.draws;
+  advance(d);
   if (d->record) cnn_rewrite_commit(x, &rewrite);
   cnn_ref(x);
   keep(r, &x, 1);
@@ -450,7 +455,7 @@ static cnn_status run_fresh(dispatch *d, cnn_results *r) {
     return status;
   }
   if (d->e->changes) bump_changed(d);
-  d->ctx->rng.offset += d->infer.draws;
+  advance(d);
   if (node) attach(node, out, n_out);
   cnn_unref(node);
   keep(r, out, n_out);
@@ -563,7 +568,7 @@ static cnn_status run_in_place(dispatch *d, const cnn_arg *args, int n_args, cnn
     return status;
   }
   cnn_buffer_bump(x->buffer);
-  d->ctx->rng.offset += d->infer.draws;
+  advance(d);
   if (d->record) cnn_rewrite_commit(x, &rewrite);
   cnn_ref(x);
   keep(r, &x, 1);

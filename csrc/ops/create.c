@@ -18,7 +18,7 @@ cnn_status cnn_infer_create(cnn_infer *I, const cnn_arg *shape, int dtype, cnn_d
       return cnn_fail(I->ctx, CNN_SHAPE, "shape %s: sizes must be >= 0",
                       cnn_shape_format(&a, shape->n, shape->ints));
   if (grad->i && !cnn_dtype_is_float(t))
-    return cnn_fail(I->ctx, CNN_DTYPE, "a %s tensor can't require a gradient: only floats can",
+    return cnn_fail(I->ctx, CNN_DTYPE, "%s tensors can't require a gradient: only floats can",
                     cnn_dtype_name(t));
   I->device = device->kind == CNN_INT ? cnn_device_decode(device->i) : I->ctx->default_device;
   cnn_infer_out(I, t, shape->n, shape->ints);
@@ -30,7 +30,7 @@ cnn_status cnn_infer_like(cnn_infer *I, int dtype) {
   const cnn_arg *device = &I->args[dtype + 1], *grad = &I->args[dtype + 2];
   cnn_dtype t = cnn_dtype_arg(I, dtype, (cnn_dtype)x->dtype);
   if (grad->i && !cnn_dtype_is_float(t))
-    return cnn_fail(I->ctx, CNN_DTYPE, "a %s tensor can't require a gradient: only floats can",
+    return cnn_fail(I->ctx, CNN_DTYPE, "%s tensors can't require a gradient: only floats can",
                     cnn_dtype_name(t));
   if (device->kind == CNN_INT) I->device = cnn_device_decode(device->i);
   cnn_meta *out = cnn_infer_out(I, t, x->ndim, x->shape);

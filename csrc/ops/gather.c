@@ -135,12 +135,13 @@ static cnn_status infer_index_fill(cnn_infer *I) {
   return infer_like_x(I);
 }
 static void backward_index_fill(cnn_grad *g) {
-  cnn_tensor *index = cnn_in(g, 1);
-  if (cnn_needs(g, 0))
-    cnn_give(g, 0,
-             cnn_do(g->f, index_fill, CNN_A_T(g->dy[0]), g->args[1], CNN_A_T(index), CNN_A_I(0)));
-  if (cnn_needs(g, 2)) // summed to a single number by cnn_give
-    cnn_give(g, 2, cnn_do(g->f, index_select, CNN_A_T(g->dy[0]), g->args[1], CNN_A_T(index)));
+  cnn_tensor *dy = g->dy[0];
+  cnn_tensor *dx =
+      cnn_do(g->f, index_fill, CNN_A_T(dy), g->args[1], CNN_A_T(cnn_in(g, 1)), CNN_A_I(0));
+  cnn_give(g, 0, dx);
+  // What x did not get, summed to a single number by cnn_give: a slice that is named twice counts
+  // once.
+  if (cnn_needs(g, 2)) cnn_give(g, 2, cnn_do(g->f, sub, CNN_A_T(dy), CNN_A_T(dx)));
 }
 const cnn_op cnn_op_index_fill = {
     .name = "index_fill",

@@ -249,7 +249,8 @@ static cnn_status infer_view(cnn_infer *I) {
   if (!cnn_strides_reshape(x->ndim, x->shape, x->strides, v.ndim, v.shape, v.strides))
     return cnn_fail(I->ctx, CNN_SHAPE,
                     "x of shape %s with strides %s can't be seen as %s without a copy: use reshape",
-                    cnn_tensor_shape_text(x, &a), cnn_shape_format(&b, x->ndim, x->strides),
+                    cnn_shape_format(&a, x->ndim, x->shape),
+                    cnn_shape_format(&b, x->ndim, x->strides),
                     cnn_shape_format(&(cnn_shape_text){""}, v.ndim, v.shape));
   return cnn_geometry_view(I, &v);
 }

@@ -35,9 +35,7 @@ look() {
         probe 'libcjson-dev' header cjson/cJSON.h
         probe_wished 'libdnnl-dev' header oneapi/dnnl/dnnl.h ;;
       demo) probe dataset-fashion-mnist [ -d /usr/share/datasets/fashion-mnist ] ;;
-      test)
-        probe lua-busted busted luajit
-        probe_wished dataset-fashion-mnist [ -d /usr/share/datasets/fashion-mnist ] ;;
+      test) probe lua-busted busted luajit ;;
       lua)
         for v in 5.1 5.3 5.4; do
           probe "lua$v" command_of "lua$v"

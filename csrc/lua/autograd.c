@@ -347,7 +347,8 @@ static int l_tie(lua_State *L) {
     return 1;
   }
   cnn_box *box = cnn_push_tensor_box(L, S, lua_upvalueindex(2));
-  cnn_status status = cnn_tensor_alias(&S->ctx, t, &alias);
+  cnn_status status;
+  CNN_WITH_ROOM(L, S, status, cnn_tensor_alias(&S->ctx, t, &alias));
   if (status != CNN_OK) return cnn_raise(L, S, status);
   box->object = alias;
   if (is_output)

@@ -189,13 +189,14 @@ static int assign_named(lua_State *L, cnn_lua *S, cnn_module *m, const char *nam
   cnn_tensor *t = tensor ? tensor->object : NULL;
   if (module) {
     if (e && e->kind != CNN_ENTRY_CHILD) return registered_name(L, S, name, e);
-    status = cnn_module_set_child(&S->ctx, m, name, check_module(L, S, 3, name));
+    cnn_module *child = check_module(L, S, 3, name);
+    CNN_WITH_ROOM(L, S, status, cnn_module_set_child(&S->ctx, m, name, child));
   } else if (t && t->flags & CNN_PARAMETER) {
     if (e && e->kind == CNN_ENTRY_CHILD) return registered_name(L, S, name, e);
-    status = cnn_module_set_parameter(&S->ctx, m, name, t);
+    CNN_WITH_ROOM(L, S, status, cnn_module_set_parameter(&S->ctx, m, name, t));
   } else if (e && t && e->kind == CNN_ENTRY_BUFFER) {
     cnn_box_remember(L, S, 3);
-    status = cnn_module_set_buffer(&S->ctx, m, name, t, e->persistent);
+    CNN_WITH_ROOM(L, S, status, cnn_module_set_buffer(&S->ctx, m, name, t, e->persistent));
   } else if (e && lua_isnil(L, 3)) {
     cnn_module_remove(m, name);
   } else if (e) {
@@ -258,7 +259,8 @@ static int l_foreign(lua_State *L) {
   cnn_module *m;
   luaL_checktype(L, 1, LUA_TTABLE);
   cnn_box *box = push_module_box(L, S);
-  cnn_status status = cnn_module_create_foreign(&S->ctx, &m);
+  cnn_status status;
+  CNN_WITH_ROOM(L, S, status, cnn_module_create_foreign(&S->ctx, &m));
   if (status != CNN_OK) return cnn_raise(L, S, status);
   box->object = m;
   lua_pushvalue(L, 1);
@@ -301,7 +303,8 @@ static int l_parameter(lua_State *L) {
     return cnn_error(L, S, "Parameter: a parameter must be of a float dtype, not %s",
                      cnn_dtype_name((cnn_dtype)t->dtype));
   cnn_box *box = cnn_push_tensor_box(L, S, lua_upvalueindex(2));
-  cnn_status status = cnn_tensor_alias(&S->ctx, t, &p);
+  cnn_status status;
+  CNN_WITH_ROOM(L, S, status, cnn_tensor_alias(&S->ctx, t, &p));
   if (status != CNN_OK) return cnn_raise(L, S, status);
   p->flags |= CNN_PARAMETER | (wants ? CNN_REQUIRES_GRAD : 0);
   p->flags &= (uint16_t)~CNN_INFERENCE;
@@ -322,9 +325,11 @@ static int l_register(lua_State *L) {
   cnn_tensor *t = lua_isnil(L, 3) ? NULL : cnn_check_tensor(L, S, 3, "register", name);
   bool persistent = lua_isnoneornil(L, 5) || lua_toboolean(L, 5);
   if (t) cnn_box_remember(L, S, 3);
-  cnn_status status = strcmp(kind, "buffer") == 0
-                          ? cnn_module_set_buffer(&S->ctx, m, name, t, persistent)
-                          : cnn_module_set_parameter(&S->ctx, m, name, t);
+  bool buffer = strcmp(kind, "buffer") == 0;
+  cnn_status status;
+  CNN_WITH_ROOM(L, S, status,
+                buffer ? cnn_module_set_buffer(&S->ctx, m, name, t, persistent)
+                       : cnn_module_set_parameter(&S->ctx, m, name, t));
   if (status != CNN_OK) return cnn_raise(L, S, status);
   keep_field(L);
   return 0;
@@ -336,7 +341,9 @@ static int l_append(lua_State *L) {
   cnn_module *m = check_module(L, S, 1, "append");
   char name[16];
   snprintf(name, sizeof name, "%d", cnn_module_child_count(m));
-  cnn_status status = cnn_module_set_child(&S->ctx, m, name, check_module(L, S, 2, "append"));
+  cnn_module *child = check_module(L, S, 2, "append");
+  cnn_status status;
+  CNN_WITH_ROOM(L, S, status, cnn_module_set_child(&S->ctx, m, name, child));
   if (status != CNN_OK) return cnn_raise(L, S, status);
   cnn_getuv(L, 1);
   lua_pushvalue(L, 2);
@@ -385,15 +392,18 @@ static int l_tensors(lua_State *L) {
   cnn_entry_kind kind =
       strcmp(luaL_checkstring(L, 2), "buffer") == 0 ? CNN_ENTRY_BUFFER : CNN_ENTRY_PARAMETER;
   bool duplicates = lua_toboolean(L, 3) != 0;
-  found f = {0};
-  cnn_status status = cnn_module_tensors(&S->ctx, m, kind, duplicates, count_tensor, &f);
+  found f;
+  cnn_status status;
+  CNN_WITH_ROOM(L, S, status,
+                (f = (found){0},
+                 cnn_module_tensors(&S->ctx, m, kind, duplicates, count_tensor, &f)));
   if (status != CNN_OK) return cnn_raise(L, S, status);
   // Nothing may raise while the core walks: it writes into memory of Lua's, made beforehand.
   f.list = cnn_newud(L, (size_t)(f.n + 1) * sizeof *f.list, 0);
   f.text = cnn_newud(L, f.text_size + 1, 0);
-  f.n = 0;
-  f.text_size = 0;
-  status = cnn_module_tensors(&S->ctx, m, kind, duplicates, note_tensor, &f);
+  CNN_WITH_ROOM(L, S, status,
+                (f.n = 0, f.text_size = 0,
+                 cnn_module_tensors(&S->ctx, m, kind, duplicates, note_tensor, &f)));
   if (status != CNN_OK) return cnn_raise(L, S, status);
   lua_createtable(L, f.n, 0), lua_createtable(L, f.n, 0), lua_createtable(L, f.n, 0);
   int names = lua_gettop(L) - 2;
@@ -593,7 +603,8 @@ static int l_swap(lua_State *L) {
   cnn_lua *S = cnn_state(L);
   cnn_tensor *a = cnn_check_tensor(L, S, 1, "swap", "argument 1"), *alias;
   cnn_tensor *b = cnn_check_tensor(L, S, 2, "swap", "argument 2");
-  cnn_status status = cnn_tensor_alias(&S->ctx, a, &alias);
+  cnn_status status;
+  CNN_WITH_ROOM(L, S, status, cnn_tensor_alias(&S->ctx, a, &alias));
   if (status != CNN_OK) return cnn_raise(L, S, status);
   cnn_tensor_swap(a, b);
   cnn_tensor_swap(b, alias);

@@ -44,7 +44,8 @@ static int l_new(lua_State *L) {
   cnn_optimizer *o;
   if (!kind) return cnn_error(L, S, "optim: there is no optimizer \"%s\"", lua_tostring(L, 1));
   cnn_box *box = cnn_push_box(L, S, CNN_BOX_OPTIMIZER);
-  cnn_status status = cnn_optimizer_create(&S->ctx, kind, &o);
+  cnn_status status;
+  CNN_WITH_ROOM(L, S, status, cnn_optimizer_create(&S->ctx, kind, &o));
   if (status != CNN_OK) return cnn_raise(L, S, status);
   box->object = o;
   return 1;
@@ -203,7 +204,8 @@ static int l_zero_grad(lua_State *L) {
   cnn_lua *S = cnn_state(L);
   cnn_optimizer *o = check_optimizer(L, S);
   bool set_to_none = lua_isnoneornil(L, 2) || lua_toboolean(L, 2);
-  cnn_status status = cnn_optimizer_zero_grad(&S->ctx, o, set_to_none);
+  cnn_status status;
+  CNN_WITH_ROOM(L, S, status, cnn_optimizer_zero_grad(&S->ctx, o, set_to_none));
   if (status != CNN_OK) return cnn_raise(L, S, status);
   return 0;
 }

@@ -247,7 +247,8 @@ static int l_to(lua_State *L) {
 
 #define FIELDS(X)                                                                                  \
   X(shape)                                                                                         \
-  X(ndim) X(dtype) X(device) X(requires_grad) X(grad) X(grad_fn) X(is_leaf) X(nbytes) X(data) X(T) \
+  X(ndim)                                                                                          \
+  X(dtype) X(device) X(requires_grad) X(grad) X(grad_fn) X(is_leaf) X(nbytes) X(data) X(T)         \
       X(is_parameter)
 enum {
   FIELD_NONE,
@@ -294,7 +295,8 @@ static int push_field(lua_State *L, cnn_lua *S, cnn_tensor *t, int field) {
   case FIELD_data:
   case FIELD_T:
     box = cnn_push_tensor_box(L, S, lua_upvalueindex(2));
-    status = field == FIELD_T ? make_T(S, t, &out) : cnn_tensor_alias(&S->ctx, t, &out);
+    CNN_WITH_ROOM(L, S, status,
+                  field == FIELD_T ? make_T(S, t, &out) : cnn_tensor_alias(&S->ctx, t, &out));
     if (status != CNN_OK) return cnn_raise(L, S, status);
     box->object = out;
     return 1;

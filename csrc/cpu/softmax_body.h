@@ -166,20 +166,23 @@ V_FN double N(dot)(const T *dy, const T *y, int64_t n) {
   double sum = 0;
   for (int64_t at = 0; at < n; at += FLUSH) {
     int64_t end = n - at < FLUSH ? n : at + FLUSH, i = at;
-    T lane[32], rest = 0;
+    T lane[32];
     for (int l = 0; l < 32; l++) lane[l] = 0;
     if (y) {
       for (; i + 32 <= end; i += 32) {
         SIMD for (int l = 0; l < 32; l++) lane[l] += dy[i + l] * y[i + l];
       }
+      const int rest = (int)(end - i);
+      SIMD for (int l = 0; l < 32; l++) lane[l] += l < rest ? dy[i + l] * y[i + l] : 0;
     } else {
       for (; i + 32 <= end; i += 32) {
         SIMD for (int l = 0; l < 32; l++) lane[l] += dy[i + l];
       }
+      const int rest = (int)(end - i);
+      SIMD for (int l = 0; l < 32; l++) lane[l] += l < rest ? dy[i + l] : 0;
     }
-    for (; i < end; i++) rest += y ? dy[i] * y[i] : dy[i];
     JOIN_32(PLUS)
-    sum += (double)(lane[0] + rest);
+    sum += (double)lane[0];
   }
   return sum;
 }

@@ -34,7 +34,7 @@ cnn_status cnn_forward_create(cnn_context *ctx, cnn_module *m, cnn_tensor *const
                     m->layer->name);
   int wanted = m->layer->n_inputs;
   if (n_in != wanted)
-    return cnn_fail(ctx, CNN_INVALID, "%s takes %d tensor%s, got %d", m->layer->name, wanted,
+    return cnn_fail(ctx, CNN_INVALID, "%s: takes %d tensor%s, got %d", m->layer->name, wanted,
                     wanted == 1 ? "" : "s", n_in);
   cnn_forward *fw = cnn_malloc(sizeof *fw);
   if (!fw) return cnn_fail(ctx, CNN_OOM, "out of memory for a forward pass");

@@ -139,8 +139,10 @@ static cnn_arg read_axes(reader *r, int i, int at) {
   int first = lua_gettop(L) - 1;
   cnn_arg a = read_ints(r, i, first, true), b = read_ints(r, i, first + 1, true);
   if (a.n != b.n)
-    cnn_error(L, r->S, "%s: argument %d (%s): the two lists name %d and %d dims; they must be "
-              "equally long", r->name, i + 1, r->spec->params[i].name, (int)a.n, (int)b.n);
+    cnn_error(L, r->S,
+              "%s: argument %d (%s): the two lists name %d and %d dims; they must be "
+              "equally long",
+              r->name, i + 1, r->spec->params[i].name, (int)a.n, (int)b.n);
   int64_t *p = reserve(r, 2 * a.n);
   for (int k = 0; k < a.n; k++) p[k] = a.ints[k], p[a.n + k] = b.ints[k];
   return CNN_A_INTS(2 * a.n, p);
@@ -290,6 +292,31 @@ static void read_options(reader *r, int at) {
   }
 }
 
+static bool takes_list(cnn_type type) {
+  switch (type) {
+  case CNN_T_TENSORS:
+  case CNN_T_INDICES:
+  case CNN_T_INTS:
+  case CNN_T_PAIR:
+  case CNN_T_PADDING:
+  case CNN_T_DIMS:
+  case CNN_T_SHAPE: return true;
+  default: return false;
+  }
+}
+
+// {} is a value where a list is expected. Elsewhere it is a table of options, all of them left out:
+// cnn.zeros(2, {dtype = wanted}) with wanted = nil.
+static bool is_no_options(lua_State *L, const cnn_spec *spec, int i, int at, int top) {
+  if (at != top || lua_type(L, at) != LUA_TTABLE ||
+      (i < spec->n && takes_list(spec->params[i].type)))
+    return false;
+  lua_pushnil(L);
+  if (!lua_next(L, at)) return true;
+  lua_pop(L, 2);
+  return false;
+}
+
 static int first_variadic(const cnn_spec *spec) {
   for (int i = 0; i < spec->n; i++)
     if (spec->params[i].variadic && spec->params[i].type != CNN_T_TENSORS) return i;
@@ -306,6 +333,7 @@ void cnn_read_args(lua_State *L, cnn_lua *S, const char *name, const cnn_spec *s
   if (top >= first && is_options(L, top)) options = top, last = top - 1;
   int i = 0, at = first;
   while (at <= last) {
+    if (is_no_options(L, spec, i, at, top)) break;
     if (i == spec->n) {
       cnn_error(L, S, "%s: takes at most %d argument%s", name, spec->n, spec->n == 1 ? "" : "s");
     } else if (spec->params[i].variadic && lua_type(L, at) == LUA_TNUMBER) {

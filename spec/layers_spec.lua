@@ -13,7 +13,9 @@ end
 
 -- Kernels see ops through the engine and the tables that both share; plugins see next to nothing.
 local ONLY = {
-  cpu = { "^base/", "^engine/op%.h$", "^engine/registry%.h$", "^ops/[%w_]+%.def$", "^cpu/" },
+  cpu = {
+    "^base/", "^engine/op%.h$", "^engine/registry%.h$", "^engine/window%.h$", "^ops/[%w_]+%.def$", "^cpu/",
+  },
   dnnl = { "^base/", "^cpu/accel%.h$", "^dnnl/" },
   codec = { "^base/", "^io/codec%.h$", "^codec/" },
 }

@@ -11,6 +11,7 @@
 #include "base/alloc.h"
 #include "base/parallel.h"
 #include "cnn.h"
+#include "cpu/accel.h"
 #include "memory/buffer.h"
 #include "ops/ops.h"
 
@@ -85,6 +86,13 @@ static int l_set_num_threads(lua_State *L) {
     return cnn_error(L, S, "set_num_threads: expected an integer from 0 (the default) to 1024");
   cnn_set_num_threads((int)n);
   return 0;
+}
+
+// _accel(on): switches the plugin for large products and convolutions; gives whether it is in use.
+static int l_accel(lua_State *L) {
+  cnn_state(L);
+  lua_pushboolean(L, cnn_accel_enable(lua_toboolean(L, 1)));
+  return 1;
 }
 
 static int l_get_num_threads(lua_State *L) {
@@ -300,6 +308,7 @@ __attribute__((visibility("default"))) int luaopen_cnn_core(lua_State *L) {
                                            {"set_rng_state", l_set_rng_state},
                                            {"set_num_threads", l_set_num_threads},
                                            {"get_num_threads", l_get_num_threads},
+                                           {"_accel", l_accel},
                                            {"set_library", l_set_library},
                                            {"fail", l_fail},
                                            {"describe", l_describe},

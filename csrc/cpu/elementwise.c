@@ -104,8 +104,8 @@ void cnn_nest_scatter(const cnn_nest *nest, int k, int64_t at, int64_t n, const 
 void cnn_nest_offsets(const cnn_nest *nest, int k, int64_t at, int64_t n, int64_t *offsets) {
   int inner = nest->ndim - 1;
   if (inner <= 0) {
-    int64_t step = inner == 0 ? nest->strides[k][0] : 0;
-    for (int64_t i = 0; i < n; i++) offsets[i] = (at + i) * step;
+    int64_t step = inner == 0 ? nest->strides[k][0] : 0, v = at * step;
+    for (int64_t i = 0; i < n; i++, v += step) offsets[i] = v;
     return;
   }
   int64_t index[CNN_MAX_DIMS], rest = at, offset = 0;
@@ -118,10 +118,9 @@ void cnn_nest_offsets(const cnn_nest *nest, int k, int64_t at, int64_t n, int64_
   while (n > 0) {
     int64_t run = nest->shape[inner] - index[inner];
     if (run > n) run = n;
-    for (int64_t i = 0; i < run; i++) offsets[i] = offset + i * step;
+    for (int64_t i = 0; i < run; i++, offset += step) offsets[i] = offset;
     offsets += run;
     n -= run;
-    offset += run * step;
     index[inner] += run;
     for (int d = inner; d > 0 && index[d] == nest->shape[d]; d--) {
       offset += nest->strides[k][d - 1] - index[d] * nest->strides[k][d];

@@ -154,6 +154,15 @@ static cnn_status fill_uniform(cnn_rng rng, const cnn_view *y, double low, doubl
   return run_row(&d, &uniform, rng, y, NULL);
 }
 
+// cos(2 pi u) for u in [0, 1), which is sin(2 pi (|u - 1/2| - 1/4)): Taylor's series, with an error
+// below 6e-8.
+static inline float cos_turn(float u) {
+  float x = (v_abs(u - 0.5f) - 0.25f) * 6.28318531f, xx = x * x;
+  float p = 1.0f / 362880 - xx * (1.0f / 39916800);
+  p = 1.0f / 120 - xx * (1.0f / 5040 - xx * p);
+  return x - x * xx * (1.0f / 6 - xx * p);
+}
+
 // Box and Muller: one number per counter. The first uniform is never 0.
 CNN_CLONES static void normal_f32(const draw *d, int64_t n, const cnn_philox_words *w,
                                   const void *in, void *out) {
@@ -161,8 +170,8 @@ CNN_CLONES static void normal_f32(const draw *d, int64_t n, const cnn_philox_wor
   (void)in;
   for (int64_t i = 0; i < n; i++) {
     float u = ((float)w->v[0][i] + 0.5f) * 0x1p-32f;
-    float angle = (float)(int32_t)(w->v[1][i] >> 8) * (0x1p-24f * 6.28318531f);
-    y[i] = mean + std * sqrtf(-2.0f * v_log(u)) * v_cos(angle);
+    float turn = (float)(int32_t)(w->v[1][i] >> 8) * 0x1p-24f;
+    y[i] = mean + std * sqrtf(-2.0f * v_log(u)) * cos_turn(turn);
   }
 }
 CNN_CLONES static void normal_f64(const draw *d, int64_t n, const cnn_philox_words *w,

@@ -137,6 +137,7 @@ $(eval $(call stamp,$(OUT)/obj/$(ABI)/headers,$$(LUA_INCDIR)))
 
 $(OUT)/obj/%.o: csrc/%.c $(OUT)/obj/flags
 	@mkdir -p $(@D)
+	$(if $(CC_VERSION),,$(error No C compiler "$(CC)" found; "make test" installs what is missing))
 	$(call say,CC,$<)$(CC) $(FLAGS) -MMD -MP -c $< -o $@
 
 $(OUT)/obj/$(ABI)/%.o: csrc/%.c $(OUT)/obj/flags $(OUT)/obj/$(ABI)/headers
@@ -189,8 +190,9 @@ C_TESTS := $(patsubst %.c,$(OUT)/bin/%,$(wildcard spec/c/*_test.c examples/embed
 c-tests: $(C_TESTS)
 bench-c: $(patsubst %.c,$(OUT)/bin/%,$(wildcard bench/c/*.c))
 
-embed: $(OUT)/bin/examples/embed/main $(PLUGIN_SO)
-	@$<
+embed:
+	@$(MAKE) $(SUB) $(OUT)/bin/examples/embed/main
+	@$(OUT)/bin/examples/embed/main
 
 # ---- Running from the tree, testing ------------------------------------------------------------
 

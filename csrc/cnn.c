@@ -17,7 +17,7 @@ static void install(void) {
   cnn_plugin_locate();
   wrong = cnn_ops_install();
   cnn_backend_install(CNN_CPU, &cnn_cpu_backend);
-  if (!wrong) cnn_layers_install();
+  if (!wrong) wrong = cnn_layers_install();
 }
 
 const char *cnn_init(void) {

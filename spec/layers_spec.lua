@@ -11,7 +11,8 @@ for i, names in ipairs(FLOORS) do
   for _, name in ipairs(names) do height[name] = i end
 end
 
--- Kernels see ops through the engine and the tables that both share; plugins see next to nothing.
+-- Kernels see ops through three headers of the engine and the tables that both share; plugins see
+-- next to nothing.
 local ONLY = {
   cpu = {
     "^base/", "^engine/op%.h$", "^engine/registry%.h$", "^engine/window%.h$", "^ops/[%w_]+%.def$", "^cpu/",

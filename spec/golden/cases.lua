@@ -16,5 +16,5 @@ return {
     match = { "^index_select", "^gather", "^embedding", "^mask", "^nonzero", "^tensor index", "^take_along" },
   },
   { file = "optim", match = { "^sgd", "^adam", "^rmsprop" } },
-  { file = "train", match = { "^mlp", "^convolutions", "^tied", "^transformer", " lr$" } },
+  { file = "train", match = { "^mlp", "^convolutions", "^tied", " lr$" } },
 }

@@ -50,7 +50,7 @@ static int l_node_info(lua_State *L) {
   char name[80];
   lua_newtable(L);
   lua_pushstring(L, cnn_node_name(node, name, sizeof name)), lua_setfield(L, -2, "name");
-  lua_pushnumber(L, (lua_Number)node->sequence), lua_setfield(L, -2, "sequence");
+  cnn_pushint(L, (int64_t)node->sequence), lua_setfield(L, -2, "sequence");
   lua_pushboolean(L, node->released), lua_setfield(L, -2, "released");
   if (node->origin) lua_pushstring(L, node->origin), lua_setfield(L, -2, "origin");
   lua_newtable(L);
@@ -61,10 +61,10 @@ static int l_node_info(lua_State *L) {
     lua_newtable(L);
     cnn_push_shape(L, S, t->ndim, t->shape), lua_setfield(L, -2, "shape");
     lua_pushstring(L, cnn_dtype_name((cnn_dtype)t->dtype)), lua_setfield(L, -2, "dtype");
-    lua_pushnumber(L, (lua_Number)(cnn_numel(t) * (int64_t)cnn_dtype_size((cnn_dtype)t->dtype)));
+    cnn_pushint(L, cnn_numel(t) * (int64_t)cnn_dtype_size((cnn_dtype)t->dtype));
     lua_setfield(L, -2, "bytes");
     lua_pushboolean(L, i < node->n_in), lua_setfield(L, -2, "is_input");
-    lua_pushnumber(L, (lua_Number)(uintptr_t)t->buffer), lua_setfield(L, -2, "storage");
+    cnn_pushint(L, (int64_t)(uintptr_t)t->buffer), lua_setfield(L, -2, "storage");
     lua_rawseti(L, -2, ++n);
   }
   lua_setfield(L, -2, "saved");
@@ -456,7 +456,7 @@ static int l_register_hook(lua_State *L) {
     luaL_unref(L, LUA_REGISTRYINDEX, function);
     return cnn_raise(L, S, status);
   }
-  lua_pushnumber(L, (lua_Number)id);
+  cnn_pushint(L, id);
   return 1;
 }
 

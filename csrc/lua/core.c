@@ -151,9 +151,9 @@ static cnn_pool *pool_argument(lua_State *L, cnn_lua *S, const char *function) {
 
 static void push_counter(lua_State *L, const char *name, const cnn_pool_counter *c) {
   lua_createtable(L, 0, 3);
-  lua_pushnumber(L, (lua_Number)c->current), lua_setfield(L, -2, "current");
-  lua_pushnumber(L, (lua_Number)c->peak), lua_setfield(L, -2, "peak");
-  lua_pushnumber(L, (lua_Number)c->total), lua_setfield(L, -2, "total");
+  cnn_pushint(L, c->current), lua_setfield(L, -2, "current");
+  cnn_pushint(L, c->peak), lua_setfield(L, -2, "peak");
+  cnn_pushint(L, c->total), lua_setfield(L, -2, "total");
   lua_setfield(L, -2, name);
 }
 
@@ -171,18 +171,18 @@ static int l_memory_stats(lua_State *L) {
   lua_newtable(L);
   for (int k = 0; k < CNN_POOL_KINDS; k++) push_counter(L, cnn_kind_name((cnn_kind)k), &s.kinds[k]);
   lua_setfield(L, -2, "kinds");
-  lua_pushnumber(L, (lua_Number)s.limit), lua_setfield(L, -2, "limit");
-  lua_pushnumber(L, (lua_Number)s.largest_free), lua_setfield(L, -2, "largest_free");
-  lua_pushnumber(L, (lua_Number)s.maps), lua_setfield(L, -2, "maps");
-  lua_pushnumber(L, (lua_Number)s.unmaps), lua_setfield(L, -2, "unmaps");
-  lua_pushnumber(L, (lua_Number)s.failures), lua_setfield(L, -2, "failures");
+  cnn_pushint(L, s.limit), lua_setfield(L, -2, "limit");
+  cnn_pushint(L, s.largest_free), lua_setfield(L, -2, "largest_free");
+  cnn_pushint(L, s.maps), lua_setfield(L, -2, "maps");
+  cnn_pushint(L, s.unmaps), lua_setfield(L, -2, "unmaps");
+  cnn_pushint(L, s.failures), lua_setfield(L, -2, "failures");
   return 1;
 }
 
 static int l_memory_allocated(lua_State *L) {
   cnn_lua *S = cnn_state(L);
   cnn_pool *pool = pool_argument(L, S, "memory_allocated");
-  lua_pushnumber(L, pool ? (lua_Number)cnn_pool_live(pool) : 0);
+  cnn_pushint(L, pool ? cnn_pool_live(pool) : 0);
   return 1;
 }
 
@@ -200,7 +200,7 @@ static int l_empty_cache(lua_State *L) {
   if (pool) cnn_pool_get_stats(pool, &before);
   cnn_make_room(L, S);
   if (pool) cnn_pool_get_stats(pool, &after);
-  lua_pushnumber(L, (lua_Number)(before.reserved.current - after.reserved.current));
+  cnn_pushint(L, before.reserved.current - after.reserved.current);
   return 1;
 }
 
@@ -227,8 +227,8 @@ static int l_mem_get_info(lua_State *L) {
   size_t total = 0, left = 0, limit;
   cnn_pool *pool = pool_argument(L, S, "mem_get_info");
   if (pool) cnn_pool_info(pool, &total, &left, &limit);
-  lua_pushnumber(L, (lua_Number)left);
-  lua_pushnumber(L, (lua_Number)total);
+  cnn_pushint(L, (int64_t)left);
+  cnn_pushint(L, (int64_t)total);
   return 2;
 }
 
@@ -240,7 +240,7 @@ static int l_fault_set(lua_State *L) {
 
 static int l_fault_clear(lua_State *L) {
   cnn_state(L);
-  lua_pushnumber(L, (lua_Number)cnn_fault_clear());
+  cnn_pushint(L, cnn_fault_clear());
   return 1;
 }
 
@@ -260,7 +260,7 @@ static int l_isatty(lua_State *L) {
 
 // work_count(): multiply-adds of the ops so far, of those that are made of them.
 static int l_work_count(lua_State *L) {
-  lua_pushnumber(L, (lua_Number)cnn_state(L)->ctx.work);
+  cnn_pushint(L, cnn_state(L)->ctx.work);
   return 1;
 }
 

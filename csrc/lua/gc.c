@@ -180,12 +180,12 @@ static int l_gc(lua_State *L) {
   }
   lua_newtable(L);
   lua_pushboolean(L, S->paced), lua_setfield(L, -2, "paced");
-  lua_pushnumber(L, (lua_Number)S->soft_minimum), lua_setfield(L, -2, "minimum");
+  cnn_pushint(L, S->soft_minimum), lua_setfield(L, -2, "minimum");
   lua_pushnumber(L, S->budget), lua_setfield(L, -2, "budget");
-  lua_pushnumber(L, (lua_Number)S->soft), lua_setfield(L, -2, "threshold");
-  lua_pushnumber(L, (lua_Number)S->live_after), lua_setfield(L, -2, "live_after");
-  lua_pushnumber(L, (lua_Number)S->collections), lua_setfield(L, -2, "collections");
-  lua_pushnumber(L, (lua_Number)S->steps), lua_setfield(L, -2, "steps");
+  cnn_pushint(L, S->soft), lua_setfield(L, -2, "threshold");
+  cnn_pushint(L, S->live_after), lua_setfield(L, -2, "live_after");
+  cnn_pushint(L, S->collections), lua_setfield(L, -2, "collections");
+  cnn_pushint(L, S->steps), lua_setfield(L, -2, "steps");
   lua_pushnumber(L, S->collecting), lua_setfield(L, -2, "seconds");
   return 1;
 }

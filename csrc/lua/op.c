@@ -127,9 +127,9 @@ static void push_param(lua_State *L, const cnn_param *p) {
   else if (p->value.kind == CNN_NUMBER)
     lua_pushnumber(L, p->value.d);
   else if (p->value.kind == CNN_INTS)
-    lua_pushnumber(L, (lua_Number)p->value.ints[0]);
+    cnn_pushint(L, p->value.ints[0]);
   else
-    lua_pushnumber(L, (lua_Number)p->value.i + (p->type == CNN_T_DIM && p->value.i >= 0));
+    cnn_pushint(L, p->value.i + (p->type == CNN_T_DIM && p->value.i >= 0));
   lua_setfield(L, -2, "default");
 }
 

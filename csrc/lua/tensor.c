@@ -104,7 +104,7 @@ static int l_element_size(lua_State *L) {
 }
 
 static int l_data_ptr(lua_State *L) {
-  lua_pushnumber(L, (lua_Number)(uintptr_t)cnn_data(self(L, cnn_state(L), "data_ptr")));
+  cnn_pushint(L, (int64_t)(uintptr_t)cnn_data(self(L, cnn_state(L), "data_ptr")));
   return 1;
 }
 

@@ -26,7 +26,7 @@ for _, dtype in ipairs(tensor.dtypes) do cnn[dtype] = dtype end
 -- What graph nodes know is written in cnn.autograd, loaded at the first look at one.
 local nodes = core.node_metatable
 for _, event in ipairs { "__index", "__tostring" } do
-  nodes[event] = function(...)
+  nodes[event] = nodes[event] or function(...)
     require "cnn.autograd"
     return nodes[event](...)
   end

@@ -172,23 +172,26 @@ static bool see_columns(const cnn_view *v, columns *c) {
 }
 
 // The rows of x (the input) and, in backward, of dx; labels, weights, chunks and scratch.
-static void start(cnn_call *call, job *j, const cnn_view *x, const cnn_view *dx,
-                  const cnn_view *target, const cnn_view *weight, const cnn_arg *ignored) {
+static void start(cnn_call *call, job *j, bool columns_allowed, const cnn_view *x,
+                  const cnn_view *dx, const cnn_view *target, const cnn_view *weight,
+                  const cnn_arg *ignored) {
   uint32_t dims = 1u << class_dim(x);
   cnn_dtype computed = cnn_dtype_computed(x->dtype);
-  size_t row;
+  size_t row, w_bytes;
   cnn_rows_make(&j->x, x, dims, computed);
   cnn_rows_make(&j->dx, dx, dims, computed);
   cnn_rows_make(&j->target, target, UINT32_MAX, target->dtype);
-  j->by_columns = see_columns(x, &j->x_columns) && see_columns(dx, &j->dx_columns);
+  j->by_columns =
+      columns_allowed && see_columns(x, &j->x_columns) && see_columns(dx, &j->dx_columns);
   j->classes = j->x.width;
   j->ignored = ignored->kind == CNN_INT ? ignored->i + 1 : 0;
   j->chunks = cnn_chunk(j->x.count, j->classes, GRAIN);
   row = ((size_t)j->classes * cnn_dtype_size(computed) + 63) & ~(size_t)63;
+  w_bytes = cnn_rows_flat_bytes(weight, computed);
   j->each = j->by_columns || (j->x.direct && j->dx.direct) ? 0 : row;
-  call->scratch_bytes = row + j->each * (size_t)j->chunks.n + 64;
-  if (!call->scratch) return;
-  j->buffers = (char *)call->scratch + row;
+  call->scratch_bytes = w_bytes + j->each * (size_t)j->chunks.n;
+  if (!call->scratch && call->scratch_bytes > 0) return;
+  j->buffers = call->scratch ? (char *)call->scratch + w_bytes : NULL;
   j->w = cnn_rows_flat(weight, computed, call->scratch);
   j->w_sum = 0;
   for (int64_t c = 0; j->w && c < j->classes; c++)
@@ -202,7 +205,7 @@ static void run_chunks(void *arg, int64_t begin, int64_t end) {
     int64_t first, last;
     cnn_chunk_bounds(&j->chunks, i, j->target.width, &first, &last);
     j->partials[i] = (partial){0, 0, 0, false, 0};
-    j->run(j, first, last, &j->partials[i], j->buffers + (size_t)i * j->each);
+    j->run(j, first, last, &j->partials[i], j->each > 0 ? j->buffers + (size_t)i * j->each : NULL);
   }
 }
 
@@ -261,7 +264,7 @@ static void forward_f64(const job *j, int64_t begin, int64_t end, partial *p, vo
 
 static void start_forward(cnn_call *call, job *j) {
   const cnn_view *x = &call->in[0];
-  start(call, j, x, x, &call->in[1], &call->in[2], &call->args[3]);
+  start(call, j, true, x, x, &call->in[1], &call->in[2], &call->args[3]);
   j->smoothing = cnn_arg_number(&call->args[5]);
   j->run = j->x.computed == CNN_F64 ? forward_f64 : forward_f32;
 }
@@ -306,7 +309,7 @@ static void backward_f64(const job *j, int64_t begin, int64_t end, partial *p, v
 }
 
 static void start_backward(cnn_call *call, job *j) {
-  start(call, j, &call->in[1], &call->out[0], &call->in[2], &call->in[3], &call->args[7]);
+  start(call, j, true, &call->in[1], &call->out[0], &call->in[2], &call->in[3], &call->args[7]);
   j->smoothing = cnn_arg_number(&call->args[9]);
   j->run = j->x.computed == CNN_F64 ? backward_f64 : backward_f32;
 }
@@ -341,8 +344,7 @@ static void weights_f64(const job *j, int64_t begin, int64_t end, partial *p, vo
 
 static void start_weights(cnn_call *call, job *j) {
   const cnn_view *out = &call->out[0];
-  start(call, j, out, out, &call->in[0], &call->in[1], &call->args[2]);
-  j->by_columns = false;
+  start(call, j, false, out, out, &call->in[0], &call->in[1], &call->args[2]);
   j->smoothing = cnn_arg_number(&call->args[3]);
   j->run = j->x.computed == CNN_F64 ? weights_f64 : weights_f32;
 }
@@ -433,7 +435,7 @@ static void clear(void *arg, int64_t begin, int64_t end) {
 
 static void start_nll(cnn_call *call, job *j) {
   const cnn_view *x = &call->in[0];
-  start(call, j, x, x, &call->in[1], &call->in[2], &call->args[3]);
+  start(call, j, false, x, x, &call->in[1], &call->in[2], &call->args[3]);
   j->chunks = cnn_chunk(j->x.count, 8, GRAIN);
   j->each = 0;
   j->run = nll_rows;
@@ -461,7 +463,7 @@ const cnn_kernel cpu_nll_loss_native = {plan_nll, run_nll, NULL};
 
 static void start_nll_backward(cnn_call *call, job *j) {
   const cnn_view *dx = &call->out[0];
-  start(call, j, dx, dx, &call->in[1], &call->in[2], &call->args[5]);
+  start(call, j, false, dx, dx, &call->in[1], &call->in[2], &call->args[5]);
   j->chunks = cnn_chunk(j->x.count, 8, GRAIN);
   j->each = 0;
   j->run = nll_rows_back;

@@ -50,20 +50,12 @@ static size_t align(size_t bytes) {
   return (bytes + 63) & ~(size_t)63;
 }
 
-// Scratch: `shared` rows that all chunks read, then `rows` rows for each chunk.
-static void lay_out(cnn_call *call, layer_job *j, int shared, int rows) {
-  size_t row = align((size_t)j->x.width * cnn_dtype_size(j->x.computed));
+// Scratch: `shared` bytes that all chunks read, then `rows` rows for each chunk.
+static void lay_out(cnn_call *call, layer_job *j, size_t shared, int rows) {
   j->chunks = cnn_chunk(j->x.count, j->x.width, GRAIN);
-  j->each = row * (size_t)rows;
-  // At least something: rows may be empty.
-  call->scratch_bytes = row * (size_t)shared + j->each * (size_t)j->chunks.n + 64;
-  if (call->scratch) j->chunk = (char *)call->scratch + row * (size_t)shared;
-}
-
-// Row i of the shared ones.
-static void *shared_row(const cnn_call *call, const layer_job *j, int i) {
-  size_t row = align((size_t)j->x.width * cnn_dtype_size(j->x.computed));
-  return (char *)call->scratch + row * (size_t)i;
+  j->each = align((size_t)j->x.width * cnn_dtype_size(j->x.computed)) * (size_t)rows;
+  call->scratch_bytes = shared + j->each * (size_t)j->chunks.n;
+  j->chunk = call->scratch ? (char *)call->scratch + shared : NULL;
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -75,7 +67,9 @@ static void start_layer_norm(cnn_call *call, layer_job *j) {
   uint32_t dims = row_dims(call, x, 3);
   cnn_rows_make(&j->x, x, dims, computed);
   cnn_rows_make(&j->out, &call->out[0], dims, computed);
-  lay_out(call, j, 2, j->x.direct && j->out.direct ? 0 : 1);
+  lay_out(call, j,
+          cnn_rows_flat_bytes(&call->in[1], computed) + cnn_rows_flat_bytes(&call->in[2], computed),
+          j->x.direct && j->out.direct ? 0 : 1);
 }
 
 static cnn_status plan_layer_norm(cnn_call *call) {
@@ -88,7 +82,7 @@ static void layer_norm_chunks(void *arg, int64_t begin, int64_t end) {
   const layer_job *j = arg;
   for (int64_t c = begin; c < end; c++) {
     int64_t first, last;
-    void *buffer = j->chunk + (size_t)c * j->each;
+    void *buffer = j->each > 0 ? j->chunk + (size_t)c * j->each : NULL;
     cnn_chunk_bounds(&j->chunks, c, j->x.count, &first, &last);
     if (j->x.computed == CNN_F64)
       layer_norm_f64(j, first, last, buffer);
@@ -100,8 +94,10 @@ static void layer_norm_chunks(void *arg, int64_t begin, int64_t end) {
 static cnn_status run_layer_norm(cnn_call *call) {
   layer_job j;
   start_layer_norm(call, &j);
-  j.w = cnn_rows_flat(&call->in[1], j.x.computed, shared_row(call, &j, 0));
-  j.b = cnn_rows_flat(&call->in[2], j.x.computed, shared_row(call, &j, 1));
+  char *shared = call->scratch;
+  size_t w_bytes = cnn_rows_flat_bytes(&call->in[1], j.x.computed);
+  j.w = cnn_rows_flat(&call->in[1], j.x.computed, shared);
+  j.b = cnn_rows_flat(&call->in[2], j.x.computed, shared ? shared + w_bytes : NULL);
   j.eps = cnn_arg_number(&call->args[4]);
   j.mean = call->out[1].data;
   j.rstd = call->out[2].data;
@@ -122,7 +118,8 @@ static void start_layer_norm_backward(cnn_call *call, layer_job *j) {
   cnn_rows_make(&j->x, x, dims, computed);
   cnn_rows_make(&j->dy, &call->in[0], dims, computed);
   cnn_rows_make(&j->out, &call->out[0], j->needs & NEEDS_X ? dims : 0, computed);
-  lay_out(call, j, 1, 6);
+  // A row of weights or ones, of at least some bytes: rows may be empty.
+  lay_out(call, j, align((size_t)j->x.width * cnn_dtype_size(computed)) + 64, 6);
 }
 
 static cnn_status plan_layer_norm_backward(cnn_call *call) {
@@ -135,7 +132,7 @@ static void layer_norm_backward_chunks(void *arg, int64_t begin, int64_t end) {
   const layer_job *j = arg;
   for (int64_t c = begin; c < end; c++) {
     int64_t first, last;
-    void *buffer = j->chunk + (size_t)c * j->each;
+    void *buffer = j->each > 0 ? j->chunk + (size_t)c * j->each : NULL;
     cnn_chunk_bounds(&j->chunks, c, j->x.count, &first, &last);
     if (j->x.computed == CNN_F64)
       layer_norm_backward_f64(j, first, last, buffer);
@@ -160,7 +157,7 @@ static void fill_ones(cnn_dtype dtype, int64_t n, void *to) {
 static cnn_status run_layer_norm_backward(cnn_call *call) {
   layer_job j;
   start_layer_norm_backward(call, &j);
-  void *ones = shared_row(call, &j, 0);
+  void *ones = call->scratch;
   j.w = cnn_rows_flat(&call->in[4], j.x.computed, ones);
   if (!j.w) fill_ones(j.x.computed, j.x.width, ones), j.w = ones;
   // Saved results of the forward: dense, of the computed type.

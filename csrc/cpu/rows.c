@@ -15,10 +15,35 @@ static void make_nest(cnn_nest *nest, const cnn_view *v, uint32_t dims) {
   cnn_nest_make(nest, n, shape, views, 2);
 }
 
+// A nest over n elements that are `step` apart.
+static void make_line(cnn_nest *nest, const cnn_view *v, int64_t n, int64_t step) {
+  nest->ndim = n != 1;
+  nest->n_views = 2;
+  nest->numel = nest->shape[0] = n;
+  nest->strides[1][0] = step;
+  nest->data[1] = v->data;
+  nest->size[1] = cnn_dtype_size(v->dtype);
+}
+
+static bool contiguous(const cnn_view *v) {
+  return cnn_strides_contiguous(v->ndim, v->shape, v->strides);
+}
+
 void cnn_rows_make(cnn_rows *r, const cnn_view *v, uint32_t dims, cnn_dtype computed) {
-  uint32_t all = (1u << v->ndim) - 1;
-  make_nest(&r->lead, v, all & ~dims);
-  make_nest(&r->row, v, all & dims);
+  uint32_t all = (1u << v->ndim) - 1, own = dims & all, rest = all & ~dims;
+  if (contiguous(v) && (rest & (rest + 1)) == 0) { // the last dims: nothing to find out
+    int64_t count = 1, width = 1;
+    for (int d = 0; d < v->ndim; d++)
+      if (own >> d & 1)
+        width *= v->shape[d];
+      else
+        count *= v->shape[d];
+    make_line(&r->lead, v, count, width);
+    make_line(&r->row, v, width, 1);
+  } else {
+    make_nest(&r->lead, v, rest);
+    make_nest(&r->row, v, own);
+  }
   r->count = r->lead.numel;
   r->width = r->row.numel;
   r->data = v->data;
@@ -91,6 +116,11 @@ void cnn_rows_put(const cnn_rows *r, int64_t i, const void *place) {
     cnn_convert(n, r->computed, (const char *)place + (size_t)at * size, r->stored, raw);
     cnn_nest_scatter(&nest, 1, at, n, raw);
   }
+}
+
+size_t cnn_rows_flat_bytes(const cnn_view *v, cnn_dtype computed) {
+  if (!cnn_view_present(v) || (v->dtype == computed && contiguous(v))) return 0;
+  return ((size_t)cnn_view_numel(v) * cnn_dtype_size(computed) + 63) & ~(size_t)63;
 }
 
 const void *cnn_rows_flat(const cnn_view *v, cnn_dtype computed, void *buffer) {

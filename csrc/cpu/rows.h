@@ -34,6 +34,8 @@ void cnn_rows_put(const cnn_rows *r, int64_t i, const void *place);
 // The elements of a view in row-major order as a dense array of dtype `computed`: in place if that
 // is what they are, else copied to `buffer`. NULL for an absent view.
 const void *cnn_rows_flat(const cnn_view *v, cnn_dtype computed, void *buffer);
+// The bytes of that buffer, a multiple of 64; 0 when it is not needed.
+size_t cnn_rows_flat_bytes(const cnn_view *v, cnn_dtype computed);
 
 // Kernels cut their rows into at most CNN_CHUNKS chunks (each with buffers and partial results of
 // its own), so that a chunk has at least `grain` elements. How depends on the sizes alone.

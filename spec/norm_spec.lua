@@ -248,6 +248,17 @@ describe("batch_norm", function()
     helper.elements(mean, { 0.1, 0.1, 0.1 })
   end)
 
+  it("updates statistics that are rows or columns of one tensor", function()
+    local x, mean, var = cnn.randn(8, 3), cnn.zeros(3), cnn.ones(3)
+    F.batch_norm(x, mean, var, nil, nil, true)
+    local both = cnn.tensor { { 0, 0, 0 }, { 1, 1, 1 } }
+    for _, stats in ipairs { both, both:t():contiguous():t() } do
+      F.batch_norm(x, stats[1], stats[2], nil, nil, true)
+      assert.same({ mean:totable(), var:totable() }, stats:totable())
+    end
+    helper.raises("running_mean and running_var are the same elements", F.batch_norm, x, mean, mean, nil, nil, true)
+  end)
+
   it("remembers the statistics that it used, not those that became of them", function()
     local mean, var = cnn.zeros(2), cnn.ones(2)
     local x = cnn.tensor({ { 1, 2 }, { 3, 5 } }, { requires_grad = true })

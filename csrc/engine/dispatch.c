@@ -245,11 +245,17 @@ static bool same_place(const cnn_tensor *a, const cnn_tensor *b) {
 }
 
 // Inputs that share bytes with an argument that will be changed are copied first, but those that
-// are exactly that argument: elementwise kernels read an element before they write it.
+// are exactly that argument: elementwise kernels read an element before they write it; and those
+// that will be changed themselves: running statistics may be rows of one tensor.
 static cnn_status separate(dispatch *d, const cnn_tensor *changed, int self, bool elementwise) {
   for (int i = 0; i < d->n_in; i++) {
     if (i == self || !d->in[i] || d->in[i]->buffer != changed->buffer) continue;
     if (elementwise && same_place(d->in[i], changed)) continue;
+    if (input_param(d, i)->changed) { // a copy would be changed in its stead
+      if (!same_place(d->in[i], changed)) continue;
+      return cnn_fail(d->ctx, CNN_INVALID, "%s and %s are the same elements, and both are changed",
+                      input_name(d, self), input_name(d, i));
+    }
     CNN_TRY(replace(d, i, cnn_ops_of_engine()->clone, CNN_ARGS(CNN_A_T(d->in[i]))));
   }
   return CNN_OK;

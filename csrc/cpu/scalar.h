@@ -10,12 +10,15 @@
 #include "cpu/special.h"
 #include "cpu/vmath.h"
 
+// A call would end vectorisation of the loop around it.
+#define INLINE static inline __attribute__((always_inline))
+
 #define F32(name, expr)                                                                            \
-  static inline float m_##name##_f32(float x) {                                                    \
+  INLINE float m_##name##_f32(float x) {                                                           \
     return expr;                                                                                   \
   }
 #define F64(name, expr)                                                                            \
-  static inline double m_##name##_f64(double x) {                                                  \
+  INLINE double m_##name##_f64(double x) {                                                         \
     return expr;                                                                                   \
   }
 #define BOTH(name, f32, f64) F32(name, f32) F64(name, f64)
@@ -59,10 +62,10 @@ BOTH(softplus, v_softplus(x), (x > 0 ? x : 0) + log1p(exp(-fabs(x))))
 #undef BOTH
 
 #define BOTH(name, f32, f64)                                                                       \
-  static inline float m_##name##_f32(float x, float y) {                                           \
+  INLINE float m_##name##_f32(float x, float y) {                                                  \
     return f32;                                                                                    \
   }                                                                                                \
-  static inline double m_##name##_f64(double x, double y) {                                        \
+  INLINE double m_##name##_f64(double x, double y) {                                               \
     return f64;                                                                                    \
   }
 
@@ -75,13 +78,13 @@ BOTH(logaddexp, (x == y ? x + 0.69314718f : (x > y ? x : y) + v_log1p(v_exp(-fab
 #undef BOTH
 
 #define BOTH(name, f32, f64)                                                                       \
-  static inline float r_##name##_f32(float x) {                                                    \
+  INLINE float r_##name##_f32(float x) {                                                           \
     return f32;                                                                                    \
   }                                                                                                \
-  static inline double r_##name##_f64(double x) {                                                  \
+  INLINE double r_##name##_f64(double x) {                                                         \
     return f64;                                                                                    \
   }                                                                                                \
-  static inline int64_t r_##name##_int(int64_t x) {                                                \
+  INLINE int64_t r_##name##_int(int64_t x) {                                                       \
     return x;                                                                                      \
   }
 BOTH(floor, floorf(x), floor(x))
@@ -100,19 +103,19 @@ BOTH(finite,
 
 // Floored division as Python's and Lua's: the remainder has the sign of y.
 #define BOTH(T, S, suffix)                                                                         \
-  static inline T r_remainder_##suffix(T x, T y) {                                                 \
+  INLINE T r_remainder_##suffix(T x, T y) {                                                        \
     T r = fmod##S(x, y);                                                                           \
     return r != 0 && (r < 0) != (y < 0) ? r + y : r;                                               \
   }                                                                                                \
-  static inline T r_fmod_##suffix(T x, T y) {                                                      \
+  INLINE T r_fmod_##suffix(T x, T y) {                                                             \
     return fmod##S(x, y);                                                                          \
   }                                                                                                \
-  static inline T r_floor_divide_##suffix(T x, T y) {                                              \
+  INLINE T r_floor_divide_##suffix(T x, T y) {                                                     \
     if (y == 0) return x / y;                                                                      \
     T q = (x - r_remainder_##suffix(x, y)) / y, down = floor##S(q);                                \
     return q - down > (T)0.5 ? down + 1 : down;                                                    \
   }                                                                                                \
-  static inline T r_trunc_divide_##suffix(T x, T y) {                                              \
+  INLINE T r_trunc_divide_##suffix(T x, T y) {                                                     \
     return trunc##S(x / y);                                                                        \
   }
 BOTH(float, f, f32)
@@ -120,35 +123,37 @@ BOTH(double, , f64)
 #undef BOTH
 
 // The exponents that scripts write need no pow.
-static inline float r_pow_f32(float x, float y) {
+INLINE float r_pow_f32(float x, float y) {
   return y == 2 ? x * x : y == 1 ? x : y == 3 ? x * x * x : powf(x, y);
 }
-static inline double r_pow_f64(double x, double y) {
+INLINE double r_pow_f64(double x, double y) {
   return y == 2 ? x * x : y == 1 ? x : y == 3 ? x * x * x : pow(x, y);
 }
 
 // Integers never trap: a division by 0 gives 0, and the one quotient that overflows wraps.
-static inline int64_t r_trunc_divide_int(int64_t x, int64_t y) {
+INLINE int64_t r_trunc_divide_int(int64_t x, int64_t y) {
   if (y == 0) return 0;
   return y == -1 ? (int64_t)(0 - (uint64_t)x) : x / y;
 }
-static inline int64_t r_fmod_int(int64_t x, int64_t y) {
+INLINE int64_t r_fmod_int(int64_t x, int64_t y) {
   return y == 0 || y == -1 ? 0 : x % y;
 }
-static inline int64_t r_remainder_int(int64_t x, int64_t y) {
+INLINE int64_t r_remainder_int(int64_t x, int64_t y) {
   int64_t r = r_fmod_int(x, y);
   return r != 0 && (r < 0) != (y < 0) ? r + y : r;
 }
-static inline int64_t r_floor_divide_int(int64_t x, int64_t y) {
+INLINE int64_t r_floor_divide_int(int64_t x, int64_t y) {
   int64_t q = r_trunc_divide_int(x, y);
   return y != 0 && r_fmod_int(x, y) != 0 && (x < 0) != (y < 0) ? q - 1 : q;
 }
-static inline int64_t r_pow_int(int64_t x, int64_t y) {
+INLINE int64_t r_pow_int(int64_t x, int64_t y) {
   if (y < 0) return x == 1 ? 1 : x == -1 ? (y & 1 ? -1 : 1) : 0;
   uint64_t r = 1, b = (uint64_t)x;
   for (; y; y >>= 1, b *= b)
     if (y & 1) r *= b;
   return (int64_t)r;
 }
+
+#undef INLINE
 
 #endif

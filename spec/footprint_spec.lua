@@ -1,24 +1,12 @@
 -- SPDX-License-Identifier: MIT
 -- What require "cnn" brings into a process.
 
--- The interpreter that runs this: the parent of the shell.
-local function interpreter()
-  local pipe = assert(io.popen("readlink /proc/$PPID/exe"))
-  local path = pipe:read("*l")
-  pipe:close()
-  return path
-end
+local helper = require "spec.helper"
 
 -- The lines that a script prints.
 local function printed(script)
-  local name = os.tmpname()
-  local file = assert(io.open(name, "w"))
-  file:write(script)
-  file:close()
-  local pipe, lines = assert(io.popen(interpreter() .. " " .. name)), {}
-  for line in pipe:lines() do lines[#lines + 1] = line end
-  pipe:close()
-  os.remove(name)
+  local lines = {}
+  for line in helper.run(script):gmatch("[^\n]+") do lines[#lines + 1] = line end
   return lines
 end
 

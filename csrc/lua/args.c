@@ -308,9 +308,11 @@ static bool takes_list(cnn_type type) {
 // {} is a value where a list is expected. Elsewhere it is a table of options, all of them left out:
 // cnn.zeros(2, {dtype = wanted}) with wanted = nil.
 static bool is_no_options(lua_State *L, const cnn_spec *spec, int i, int at, int top) {
-  if (at != top || lua_type(L, at) != LUA_TTABLE ||
-      (i < spec->n && takes_list(spec->params[i].type)))
-    return false;
+  if (at != top || lua_type(L, at) != LUA_TTABLE) return false;
+  if (i < spec->n) {
+    const cnn_param *p = &spec->params[i];
+    if (takes_list((cnn_type)p->type) || !(p->optional || p->has_default)) return false;
+  }
   lua_pushnil(L);
   if (!lua_next(L, at)) return true;
   lua_pop(L, 2);

@@ -61,6 +61,18 @@ static double setting_value(lua_State *L, cnn_lua *S, int i, const cnn_optimizer
   return (double)lua_tonumber(L, i);
 }
 
+// Overwrites the settings that the table at index i gives.
+static void read_settings(lua_State *L, cnn_lua *S, int i, const cnn_optimizer_kind *kind,
+                          double *settings) {
+  luaL_checktype(L, i, LUA_TTABLE);
+  for (int k = 0; k < kind->n_settings; k++) {
+    const cnn_setting *s = &kind->settings[k];
+    lua_getfield(L, i, s->name);
+    if (!lua_isnil(L, -1)) settings[k] = setting_value(L, S, -1, kind, s);
+    lua_pop(L, 1);
+  }
+}
+
 // optimizer_add_group(o, params, settings): a setting left out takes the kind's default.
 static int l_add_group(lua_State *L) {
   cnn_lua *S = cnn_state(L);
@@ -68,14 +80,8 @@ static int l_add_group(lua_State *L) {
   double settings[CNN_MAX_SETTINGS] = {0};
   int n;
   cnn_status status;
-  luaL_checktype(L, 3, LUA_TTABLE);
-  for (int i = 0; i < o->kind->n_settings; i++) {
-    const cnn_setting *s = &o->kind->settings[i];
-    settings[i] = s->value;
-    lua_getfield(L, 3, s->name);
-    if (!lua_isnil(L, -1)) settings[i] = setting_value(L, S, -1, o->kind, s);
-    lua_pop(L, 1);
-  }
+  for (int k = 0; k < o->kind->n_settings; k++) settings[k] = o->kind->settings[k].value;
+  read_settings(L, S, 3, o->kind, settings);
   cnn_tensor **params = read_params(L, S, 2, o->kind->name, &n);
   CNN_WITH_ROOM(L, S, status, cnn_optimizer_add_group(&S->ctx, o, params, n, settings));
   if (status != CNN_OK) return cnn_raise(L, S, status);
@@ -108,12 +114,15 @@ static int l_get(lua_State *L) {
   return 1;
 }
 
+// optimizer_set(o, group, settings): those given, together.
 static int l_set(lua_State *L) {
   cnn_lua *S = cnn_state(L);
   cnn_optimizer *o = check_optimizer(L, S);
-  int g = check_group(L, S, o), k = check_setting(L, S, o);
-  double v = setting_value(L, S, 4, o->kind, &o->kind->settings[k]);
-  cnn_status status = cnn_optimizer_set(&S->ctx, o, g, k, v);
+  double settings[CNN_MAX_SETTINGS];
+  int g = check_group(L, S, o);
+  memcpy(settings, o->groups[g].settings, sizeof settings);
+  read_settings(L, S, 3, o->kind, settings);
+  cnn_status status = cnn_optimizer_set(&S->ctx, o, g, settings);
   if (status != CNN_OK) return cnn_raise(L, S, status);
   return 0;
 }

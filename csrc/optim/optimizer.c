@@ -90,13 +90,10 @@ cnn_status cnn_optimizer_add_group(cnn_context *ctx, cnn_optimizer *o, cnn_tenso
   return CNN_OK;
 }
 
-cnn_status cnn_optimizer_set(cnn_context *ctx, cnn_optimizer *o, int group, int setting,
-                             double value) {
-  double settings[CNN_MAX_SETTINGS];
-  memcpy(settings, o->groups[group].settings, sizeof settings);
-  settings[setting] = value;
+cnn_status cnn_optimizer_set(cnn_context *ctx, cnn_optimizer *o, int group,
+                             const double *settings) {
   CNN_TRY(check_settings(ctx, o->kind, settings));
-  o->groups[group].settings[setting] = value;
+  memcpy(o->groups[group].settings, settings, sizeof o->groups[group].settings);
   return CNN_OK;
 }
 

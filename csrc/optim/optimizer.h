@@ -75,9 +75,8 @@ cnn_status cnn_optimizer_create(cnn_context *ctx, const cnn_optimizer_kind *kind
 // of another group is an error, as is anything that is not a leaf wanting a gradient.
 cnn_status cnn_optimizer_add_group(cnn_context *ctx, cnn_optimizer *o, cnn_tensor *const *params,
                                    int n, const double *settings);
-// Sets one setting of a group after checking it.
-cnn_status cnn_optimizer_set(cnn_context *ctx, cnn_optimizer *o, int group, int setting,
-                             double value);
+// Sets all settings of a group after checking them together.
+cnn_status cnn_optimizer_set(cnn_context *ctx, cnn_optimizer *o, int group, const double *settings);
 
 cnn_status cnn_optimizer_step(cnn_context *ctx, cnn_optimizer *o);
 // Drops the gradients (set_to_none), or zeroes them.

@@ -139,13 +139,9 @@ function Optimizer:load_state_dict(dict)
     end
     ready[p] = copy
   end
+  for g, saved in ipairs(dict.param_groups) do self:load_settings_of(g, saved) end
   self:reset_state()
   for p, state in pairs(ready) do self:load_state_of(p, state) end
-  for g, saved in ipairs(dict.param_groups) do
-    for name, value in pairs(saved) do
-      if name ~= "params" then self.param_groups[g][name] = value end
-    end
-  end
 end
 
 local function number_text(v)
@@ -188,9 +184,8 @@ local function make_group(box, kind, g)
       if key == "params" then error("param_groups: use add_param_group to add parameters", 2) end
       if key == "betas" and flags.beta1 then
         split_betas { betas = value }
-        core.optimizer_set(box, g, "beta1", value[1])
-        core.optimizer_set(box, g, "beta2", value[2])
-      elseif flags[key] then core.optimizer_set(box, g, key, value)
+        core.optimizer_set(box, g, { beta1 = value[1], beta2 = value[2] })
+      elseif flags[key] then core.optimizer_set(box, g, { [key] = value })
       else extra[key] = value end
     end,
     extra = extra,
@@ -235,6 +230,16 @@ function Builtin:settings_of(g)
   end
   for name, value in pairs(getmetatable(group).extra) do settings[name] = value end
   return settings
+end
+
+-- Settings are checked together: some are only right beside others.
+function Builtin:load_settings_of(g, saved)
+  core.optimizer_set(self.box, g, split_betas(saved))
+  local extra = getmetatable(self.param_groups[g]).extra
+  for name, value in pairs(saved) do
+    if name ~= "params" and self.param_groups[g][name] == nil then extra[name] = value end
+  end
+  if saved.initial_lr then extra.initial_lr = saved.initial_lr end
 end
 
 function Builtin:load_state_of(p, state)
@@ -334,6 +339,12 @@ end
 
 function Optimizer:reset_state()
   for p in pairs(self.state) do self.state[p] = nil end
+end
+
+function Optimizer:load_settings_of(g, saved)
+  for name, value in pairs(saved) do
+    if name ~= "params" then self.param_groups[g][name] = value end
+  end
 end
 
 function Optimizer:load_state_of(p, state) self.state[p] = state end

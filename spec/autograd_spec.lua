@@ -268,7 +268,8 @@ describe("checkpoint", function()
       for _ = 1, 10 do a = a:exp() * 0.1 end
       return a
     end, x)
-    assert.equal(0, #y.grad_fn.saved)
+    assert.equal(1, #y.grad_fn.saved)
+    assert.equal(8, y.grad_fn.saved[1].bytes)
     for _ = 1, 2 do collectgarbage() end
     local before = cnn.memory_allocated()
     local z = x
@@ -358,7 +359,7 @@ describe("checkpoint", function()
     local x, w = leaf { 1 }, leaf { 2 }
     local y = cnn.checkpoint(function(a) return a * w end, x)
     cnn.no_grad(w.add_, w, 1)
-    helper.raises("checkpoint: a tensor that the function used (float32 (1,)) was changed in place", y.backward, y)
+    helper.raises("a tensor that CheckpointBackward needs for backward (float32 1) was changed in place", y.backward, y)
     assert.is_nil(x.grad)
   end)
 
@@ -397,6 +398,55 @@ describe("checkpoint", function()
     helper.elements(x.grad, { 2 })
     helper.raises("checkpoint: argument 1 (fn): expected a function", cnn.checkpoint, x)
     helper.raises("return them as several values", cnn.checkpoint, function(a) return { a * 2 } end, x)
+  end)
+
+  it("takes modules: parameters, dropout, running statistics", function()
+    local nn = cnn.nn
+    cnn.manual_seed(1)
+    local model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.5), nn.Linear(8, 2))
+    local x = cnn.randn(6, 4)
+    local function gradients(run)
+      cnn.manual_seed(2)
+      model:zero_grad()
+      run(x):square():sum():backward()
+      local list = {}
+      for i, p in ipairs(model:parameters()) do list[i] = p.grad:totable() end
+      return list
+    end
+    local seen = model[2].num_batches_tracked:item()
+    local plain = gradients(model)
+    local mean = model[2].running_mean:totable()
+    assert.equal(seen + 1, model[2].num_batches_tracked:item())
+    local again = gradients(function(v) return cnn.checkpoint(model, v) end)
+    assert.equal(seen + 2, model[2].num_batches_tracked:item())
+    for i, g in ipairs(plain) do helper.elements(cnn.tensor(again[i]), g, 1e-6) end
+    assert.are_not.same(mean, model[2].running_mean:totable())
+    local Block = nn.Module:extend("CheckpointBlock")
+    function Block:init() self.inner = nn.Linear(4, 4) end
+    function Block:forward(v) return cnn.checkpoint(function(u) return self.inner(u):tanh() * v end, v) end
+    local block = Block()
+    block(x):sum():backward()
+    assert.is_true(block.inner.weight.grad:has_shape(4, 4))
+  end)
+
+  it("takes memory for one segment at a time", function()
+    local nn, layers = cnn.nn, {}
+    for i = 1, 16 do layers[i] = nn.Sequential(nn.Linear(64, 64), nn.Tanh()) end
+    local model, x = nn.Sequential(layers), cnn.randn(256, 64)
+    local function peak(run)
+      model:zero_grad()
+      for _ = 1, 3 do collectgarbage() end
+      collectgarbage("stop")
+      cnn.reset_peak_memory_stats()
+      local before = cnn.memory_allocated()
+      run(x):sum():backward()
+      local bytes = cnn.max_memory_allocated() - before
+      collectgarbage("restart")
+      return bytes
+    end
+    local plain = peak(model)
+    local four = peak(function(v) return cnn.checkpoint_sequential(model, 4, v) end)
+    assert.is_true(four < 0.65 * plain, ("%d of %d bytes"):format(four, plain))
   end)
 
   it("splits a list of modules", function()

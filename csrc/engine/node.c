@@ -8,6 +8,7 @@
 #include "base/alloc.h"
 #include "base/small.h"
 #include "engine/dispatch.h"
+#include "engine/history.h"
 
 bool cnn_wants_record(const cnn_context *ctx, cnn_tensor *const *in, int n_in) {
   if (!ctx->grad_enabled) return false;
@@ -20,7 +21,7 @@ bool cnn_wants_record(const cnn_context *ctx, cnn_tensor *const *in, int n_in) {
 // Life
 
 void cnn_node_release(cnn_node *node) {
-  for (int i = 0; i < node->n_in + node->n_out; i++) {
+  for (int i = 0; i < node->n_in + node->n_out + node->n_kept; i++) {
     cnn_unref(node->saved[i].t);
     node->saved[i].t = NULL;
   }
@@ -44,9 +45,9 @@ static void destroy_node(cnn_object *o) {
 static const cnn_class node_class = {"node", destroy_node};
 
 // What follows the struct in its allocation, in order of alignment.
-static cnn_node *allocate(int n_args, int n_in, int n_out, int64_t n_ints) {
-  size_t slots = (size_t)(n_in + n_out);
-  size_t bytes = sizeof(cnn_node) + (size_t)n_in * sizeof(cnn_edge) + slots * sizeof(cnn_saved) +
+static cnn_node *allocate(int n_args, int n_in, int n_out, int n_kept, int64_t n_ints) {
+  size_t slots = (size_t)(n_in + n_out), saved = slots + (size_t)n_kept;
+  size_t bytes = sizeof(cnn_node) + (size_t)n_in * sizeof(cnn_edge) + saved * sizeof(cnn_saved) +
                  slots * sizeof(cnn_form) + (size_t)n_args * sizeof(cnn_arg) +
                  (size_t)n_ints * sizeof(int64_t);
   cnn_node *node = cnn_small_alloc(bytes);
@@ -54,15 +55,17 @@ static cnn_node *allocate(int n_args, int n_in, int n_out, int64_t n_ints) {
   node->size = (uint32_t)bytes;
   char *at = (char *)(node + 1);
   node->edges = (cnn_edge *)at, at += (size_t)n_in * sizeof(cnn_edge);
-  node->saved = (cnn_saved *)at, at += slots * sizeof(cnn_saved);
+  node->saved = (cnn_saved *)at, at += saved * sizeof(cnn_saved);
   node->forms = (cnn_form *)at, at += slots * sizeof(cnn_form);
   node->args = (cnn_arg *)at, at += (size_t)n_args * sizeof(cnn_arg);
   memset(node->edges, 0, (size_t)n_in * sizeof(cnn_edge));
-  memset(node->saved, 0, slots * sizeof(cnn_saved));
+  memset(node->saved, 0, saved * sizeof(cnn_saved));
   cnn_object_init(&node->object, &node_class);
   node->n_args = n_args;
   node->n_in = n_in;
   node->n_out = n_out;
+  node->n_kept = n_kept;
+  node->transient = false;
   node->released = false;
   node->rng = (cnn_rng){0, 0};
   node->function = 0;
@@ -153,7 +156,7 @@ cnn_status cnn_node_create(cnn_context *ctx, int op, const cnn_arg *args, int n_
   int64_t n_ints = count_dims(in, n_in) + count_dims(out, n_out);
   for (int i = 0; i < n_args; i++)
     if (args[i].kind == CNN_INTS) n_ints += args[i].n;
-  cnn_node *node = allocate(n_args, n_in, n_out, n_ints);
+  cnn_node *node = allocate(n_args, n_in, n_out, 0, n_ints);
   if (!node) return cnn_fail(ctx, CNN_OOM, "out of memory for the tape");
   node->op = op;
   int64_t *ints = (int64_t *)(node->args + n_args);
@@ -192,16 +195,28 @@ cnn_status cnn_node_create(cnn_context *ctx, int op, const cnn_arg *args, int n_
   return CNN_OK;
 }
 
+// What is neither an input nor a result may have a history of its own, which it keeps.
+static cnn_status keep(cnn_context *ctx, cnn_saved *slot, const cnn_kept *kept) {
+  cnn_tensor *t = kept->t;
+  if (t->base) CNN_TRY(cnn_history_refresh(ctx, t));
+  CNN_TRY(save(ctx, slot, t, cnn_buffer_version(t->buffer)));
+  slot->tie = kept->tie;
+  if (slot->tie == 0 && t->grad_fn) cnn_node_attach(t->grad_fn, t->slot, slot->t);
+  return CNN_OK;
+}
+
 cnn_status cnn_node_create_host(cnn_context *ctx, int64_t function, const char *title,
                                 cnn_tensor *const *in, int n_in, cnn_tensor *const *out, int n_out,
-                                cnn_node **result) {
+                                const cnn_kept *kept, int n_kept, cnn_node **result) {
   int64_t dims = count_dims(in, n_in) + count_dims(out, n_out);
   size_t length = strlen(title) + 1;
-  cnn_node *node = allocate(0, n_in, n_out, dims + (int64_t)(length + 7) / 8);
+  cnn_node *node = allocate(0, n_in, n_out, n_kept, dims + (int64_t)(length + 7) / 8);
   if (!node) return cnn_fail(ctx, CNN_OOM, "out of memory for the tape");
   node->op = -1;
   int64_t *at = (int64_t *)node->args;
   cnn_status status = describe(ctx, node, in, out, &at);
+  for (int i = 0; i < n_kept && status == CNN_OK; i++)
+    if (kept[i].t) status = keep(ctx, &node->saved[n_in + n_out + i], &kept[i]);
   if (status != CNN_OK) {
     cnn_unref(node);
     return status;
@@ -242,16 +257,16 @@ const char *cnn_node_name(const cnn_node *node, char *text, size_t size) {
   return text;
 }
 
-cnn_status cnn_node_unpack(cnn_context *ctx, cnn_node *node, int index, cnn_tensor **out) {
-  char name[64];
-  cnn_saved *slot = &node->saved[index];
+static cnn_status check_unreleased(cnn_context *ctx, const cnn_node *node) {
   if (node->released)
     return cnn_fail(ctx, CNN_STATE,
                     "the graph was freed by an earlier backward; call that one with "
                     "{retain_graph = true}");
-  if (!slot->t)
-    return cnn_fail(ctx, CNN_STATE, "%s saved no tensor in slot %d (a bug in the op's descriptor)",
-                    cnn_node_name(node, name, sizeof name), index);
+  return CNN_OK;
+}
+
+static cnn_status check_version(cnn_context *ctx, const cnn_node *node, const cnn_saved *slot) {
+  char name[64];
   unsigned version = cnn_buffer_version(slot->t->buffer);
   if (version != slot->version) {
     cnn_shape_text shape;
@@ -263,22 +278,59 @@ cnn_status cnn_node_unpack(cnn_context *ctx, cnn_node *node, int index, cnn_tens
         cnn_tensor_shape_text(slot->t, &shape), version, slot->version,
         node->origin ? "; forward ran at " : "", node->origin ? node->origin : "");
   }
+  return CNN_OK;
+}
+
+// t as the input that `edge` leads to.
+static cnn_status tie_to_edge(cnn_context *ctx, const cnn_edge *edge, cnn_tensor *t,
+                              cnn_tensor **out) {
+  if (edge->leaf) {
+    *out = cnn_ref(edge->leaf);
+    return CNN_OK;
+  }
+  CNN_TRY(cnn_tensor_alias(ctx, t, out));
+  if (edge->node) cnn_node_attach(edge->node, edge->slot, *out);
+  return CNN_OK;
+}
+
+cnn_status cnn_node_unpack(cnn_context *ctx, cnn_node *node, int index, cnn_tensor **out) {
+  char name[64];
+  cnn_saved *slot = &node->saved[index];
+  CNN_TRY(check_unreleased(ctx, node));
+  if (!slot->t)
+    return cnn_fail(ctx, CNN_STATE, "%s saved no tensor in slot %d (a bug in the op's descriptor)",
+                    cnn_node_name(node, name, sizeof name), index);
+  CNN_TRY(check_version(ctx, node, slot));
   if (slot->t->flags & CNN_REQUIRES_GRAD || !ctx->grad_enabled) {
     *out = cnn_ref(slot->t);
     return CNN_OK;
   }
   // Gradients of gradients: the handle is tied into the graph again.
+  if (index < node->n_in) return tie_to_edge(ctx, &node->edges[index], slot->t, out);
   CNN_TRY(cnn_tensor_alias(ctx, slot->t, out));
-  if (index >= node->n_in) {
-    cnn_node_attach(node, index - node->n_in, *out);
+  cnn_node_attach(node, index - node->n_in, *out);
+  return CNN_OK;
+}
+
+// Always a handle of its own: the host may change it.
+cnn_status cnn_node_unpack_kept(cnn_context *ctx, cnn_node *node, int k, cnn_tensor **out) {
+  cnn_saved *slot = &node->saved[node->n_in + node->n_out + k];
+  CNN_TRY(check_unreleased(ctx, node));
+  *out = NULL;
+  if (!slot->t) return CNN_OK;
+  CNN_TRY(check_version(ctx, node, slot));
+  if (slot->t->flags & CNN_REQUIRES_GRAD) {
+    *out = cnn_ref(slot->t);
     return CNN_OK;
   }
-  const cnn_edge *edge = &node->edges[index];
-  if (edge->node) cnn_node_attach(edge->node, edge->slot, *out);
-  if (edge->leaf) {
-    cnn_unref(*out);
-    *out = cnn_ref(edge->leaf);
-  }
+  if (ctx->grad_enabled && slot->tie < 0)
+    return tie_to_edge(ctx, &node->edges[-slot->tie - 1], slot->t, out);
+  CNN_TRY(cnn_tensor_alias(ctx, slot->t, out));
+  if (!ctx->grad_enabled) return CNN_OK;
+  if (slot->tie > 0)
+    cnn_node_attach(node, slot->tie - 1, *out);
+  else if (slot->t->grad_fn)
+    cnn_node_attach(slot->t->grad_fn, slot->t->slot, *out);
   return CNN_OK;
 }
 

@@ -20,7 +20,15 @@ typedef struct cnn_edge {
 typedef struct cnn_saved {
   cnn_tensor *t;
   unsigned version; // of its buffer, as backward must find it
+  int tie;          // of a host function's own: see cnn_kept
 } cnn_saved;
+
+// What a host function saves: `tie` says that it is the function's input -tie - 1 or its result
+// tie - 1; 0: neither.
+typedef struct cnn_kept {
+  cnn_tensor *t; // NULL: a hole
+  int tie;
+} cnn_kept;
 
 // A function of the host on a tensor's gradient. Kept in order of registration.
 typedef struct cnn_hook {
@@ -43,14 +51,15 @@ struct cnn_node {
   int op;            // -1: a function of the host
   bool released;     // its saved tensors are gone
   uint32_t size;     // bytes of the allocation
-  int n_args, n_in, n_out;
+  int n_args, n_in, n_out, n_kept;
   cnn_edge *edges;  // n_in
-  cnn_saved *saved; // n_in inputs, then n_out results; empty slots have t == NULL
+  cnn_saved *saved; // n_in inputs, n_out results, n_kept of a host function's; empty: t == NULL
   cnn_form *forms;  // likewise
   cnn_arg *args;    // attributes; tensors are taken out
   cnn_rng rng;
   int64_t function;  // host functions: the host's name for it, given back through owner->release
   const char *title; // host functions: a name for messages
+  bool transient;    // host functions: nobody else holds the gradients that it gives
   cnn_hooks *hooks;
   char *origin; // anomaly mode: where the forward ran; else NULL
 };
@@ -65,11 +74,11 @@ cnn_status cnn_node_create(cnn_context *ctx, int op, const cnn_arg *args, int n_
                            cnn_tensor *const *in, const uint8_t *declared, int n_in,
                            cnn_tensor *const *out, int n_out, bool in_place, cnn_node **node);
 
-// A node that stands for a host function of these inputs, with these results' forms. Takes over
-// `function` on success.
+// A node that stands for a host function of these inputs, with these results' forms, and keeps
+// tensors for it. Takes over `function` on success.
 cnn_status cnn_node_create_host(cnn_context *ctx, int64_t function, const char *title,
                                 cnn_tensor *const *in, int n_in, cnn_tensor *const *out, int n_out,
-                                cnn_node **node);
+                                const cnn_kept *kept, int n_kept, cnn_node **node);
 
 // Makes t the node's result number `slot`: t's history is the node from now on.
 void cnn_node_attach(cnn_node *node, int slot, cnn_tensor *t);
@@ -83,6 +92,8 @@ const char *cnn_node_name(const cnn_node *node, char *text, size_t size);
 // The saved input or result (index n_in + k) as a tensor that is part of the graph again: a new
 // reference. Fails when it was changed since, was released, or never saved.
 cnn_status cnn_node_unpack(cnn_context *ctx, cnn_node *node, int index, cnn_tensor **out);
+// The same for number k of what a host function keeps; *out is NULL for a hole.
+cnn_status cnn_node_unpack_kept(cnn_context *ctx, cnn_node *node, int k, cnn_tensor **out);
 
 // Adds a host function that sees (and may replace) the gradient of t. Returns its id, for removal.
 // Takes over `function` on success.

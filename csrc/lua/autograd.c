@@ -55,7 +55,7 @@ static int l_node_info(lua_State *L) {
   if (node->origin) lua_pushstring(L, node->origin), lua_setfield(L, -2, "origin");
   lua_newtable(L);
   int n = 0;
-  for (int i = 0; i < node->n_in + node->n_out; i++) {
+  for (int i = 0; i < node->n_in + node->n_out + node->n_kept; i++) {
     const cnn_tensor *t = node->saved[i].t;
     if (!t) continue;
     lua_newtable(L);
@@ -63,7 +63,7 @@ static int l_node_info(lua_State *L) {
     lua_pushstring(L, cnn_dtype_name((cnn_dtype)t->dtype)), lua_setfield(L, -2, "dtype");
     cnn_pushint(L, cnn_numel(t) * (int64_t)cnn_dtype_size((cnn_dtype)t->dtype));
     lua_setfield(L, -2, "bytes");
-    lua_pushboolean(L, i < node->n_in), lua_setfield(L, -2, "is_input");
+    lua_pushboolean(L, i < node->n_in || node->saved[i].tie < 0), lua_setfield(L, -2, "is_input");
     cnn_pushint(L, (int64_t)(uintptr_t)t->buffer), lua_setfield(L, -2, "storage");
     lua_rawseti(L, -2, ++n);
   }
@@ -144,7 +144,17 @@ static void call_host(lua_State *L, cnn_lua *S, cnn_box *box) {
     }
     results[i] = r ? r->object : NULL;
   }
+  bool transient = !call->hook && call->node && call->node->transient;
   cnn_status status = cnn_engine_answer(e, results, n_out);
+  // Handles that nobody else has would only keep the engine from adding in place.
+  for (int i = 0; i < n_out && transient; i++) {
+    cnn_box *r = cnn_to_box(L, base + 1 + i, CNN_BOX_TENSOR);
+    if (!r) continue;
+    void *object = r->object;
+    cnn_box_unlink(r);
+    r->object = NULL;
+    cnn_unref(object);
+  }
   lua_settop(L, base);
   if (status == CNN_OK) return;
   box->object = NULL;
@@ -301,16 +311,42 @@ static int l_grad(lua_State *L) {
 // ---------------------------------------------------------------------------------------------
 // Functions and hooks on the tape
 
-// attach(title, backward, inputs, outputs): the outputs become results of a host function.
+// The list at index i of tensors and holes, `n` long, as what a host function keeps; ties are
+// numbers in the list after it.
+static cnn_kept *read_kept(lua_State *L, cnn_lua *S, int i, const char *title, int n) {
+  cnn_kept *kept = cnn_newud(L, (size_t)(n + 1) * sizeof *kept, 0);
+  for (int k = 0; k < n; k++) {
+    lua_rawgeti(L, i, k + 1);
+    lua_rawgeti(L, i + 1, k + 1);
+    kept[k].t = lua_isnil(L, -2) ? NULL : cnn_check_tensor(L, S, -2, title, "a saved tensor");
+    kept[k].tie = (int)lua_tointeger(L, -1);
+    lua_pop(L, 2);
+  }
+  return kept;
+}
+
+// attach{title =, backward =, inputs =, outputs =, saved =, ties =, transient =}: the outputs
+// become results of a host function that keeps the saved tensors (a list with holes, `saved.n`
+// long). A tie says that a saved tensor is output number k, or input number -k. transient: nobody
+// else holds the gradients that backward gives.
 static int l_attach(lua_State *L) {
+  static const char *const fields[] = {"title", "backward", "inputs",   "outputs",
+                                       "saved", "ties",     "transient"};
   cnn_lua *S = cnn_state(L);
   int n_in, n_out;
   cnn_node *node;
   cnn_status status;
+  luaL_checktype(L, 1, LUA_TTABLE);
+  lua_settop(L, 1);
+  for (int i = 0; i < 7; i++) lua_getfield(L, 1, fields[i]);
+  lua_remove(L, 1);
   const char *title = luaL_checkstring(L, 1);
   luaL_checktype(L, 2, LUA_TFUNCTION);
+  lua_getfield(L, 5, "n");
+  int n_kept = (int)lua_tointeger(L, -1);
   cnn_tensor **in = read_tensors(L, S, 3, title, "the inputs", false, 0, &n_in);
   cnn_tensor **out = read_tensors(L, S, 4, title, "the outputs", false, 0, &n_out);
+  cnn_kept *kept = read_kept(L, S, 5, title, n_kept);
   for (int i = 0; i < n_out; i++)
     if (cnn_requires_grad(out[i]))
       return cnn_error(L, S, "%s: output %d already has a history: return a new tensor", title,
@@ -318,43 +354,42 @@ static int l_attach(lua_State *L) {
   lua_pushvalue(L, 2);
   int function = luaL_ref(L, LUA_REGISTRYINDEX);
   CNN_WITH_ROOM(L, S, status,
-                cnn_node_create_host(&S->ctx, function, title, in, n_in, out, n_out, &node));
+                cnn_node_create_host(&S->ctx, function, title, in, n_in, out, n_out, kept, n_kept,
+                                     &node));
   if (status != CNN_OK) {
     luaL_unref(L, LUA_REGISTRYINDEX, function);
     return cnn_raise(L, S, status);
   }
+  node->transient = lua_toboolean(L, 7);
   for (int i = 0; i < n_out; i++)
     if (cnn_dtype_is_float((cnn_dtype)out[i]->dtype)) cnn_node_attach(node, i, out[i]);
   cnn_unref(node);
   return 0;
 }
 
-// tie(x, k): inside a function's backward with gradients on, x stands for the function's output
-// number k again, or for its input number -k.
-static int l_tie(lua_State *L) {
+// saved(k): inside a host function's backward, what it keeps as number k (nil: a hole). With
+// gradients on, as part of the graph.
+static int l_saved(lua_State *L) {
   cnn_lua *S = cnn_state(L);
-  cnn_tensor *t = cnn_check_tensor(L, S, 1, "saved", "the tensor"), *alias;
-  int k = (int)luaL_checkinteger(L, 2);
+  int k = (int)luaL_checkinteger(L, 1) - 1;
   const cnn_engine_call *call = S->ctx.engine ? cnn_engine_pending(S->ctx.engine) : NULL;
   cnn_node *node = call && !call->hook ? call->node : NULL;
-  bool is_output = k > 0 && node && k <= node->n_out, is_input = k < 0 && node && -k <= node->n_in;
-  lua_settop(L, 1);
-  if (!S->ctx.grad_enabled || (!is_output && !is_input)) return 1;
-  const cnn_edge *edge = is_input ? &node->edges[-k - 1] : NULL;
-  if (edge && !edge->node && !edge->leaf) return 1;
-  if (edge && edge->leaf) {
-    cnn_push_known_tensor(L, S, edge->leaf);
-    return 1;
-  }
-  cnn_box *box = cnn_push_tensor_box(L, S, lua_upvalueindex(2));
+  cnn_tensor *t = NULL;
   cnn_status status;
-  CNN_WITH_ROOM(L, S, status, cnn_tensor_alias(&S->ctx, t, &alias));
+  if (!node || k < 0 || k >= node->n_kept)
+    return cnn_error(L, S, "saved: saved tensors are there in backward, which is not running");
+  cnn_box *box = cnn_push_tensor_box(L, S, lua_upvalueindex(2));
+  CNN_WITH_ROOM(L, S, status, cnn_node_unpack_kept(&S->ctx, node, k, &t));
   if (status != CNN_OK) return cnn_raise(L, S, status);
-  box->object = alias;
-  if (is_output)
-    cnn_node_attach(node, k - 1, alias);
-  else
-    cnn_node_attach(edge->node, edge->slot, alias);
+  box->object = t;
+  if (!t) {
+    lua_pushnil(L);
+  } else if (t->flags & CNN_REQUIRES_GRAD) { // a leaf has one handle
+    cnn_push_known_tensor(L, S, t);
+    cnn_box_unlink(box);
+    box->object = NULL;
+    cnn_unref(t);
+  }
   return 1;
 }
 
@@ -440,6 +475,7 @@ static int l_first_pass(lua_State *L) {
     }
     lua_rawseti(L, 2, i + 1);
   }
+  cnn_watch_free(w); // its references would last until the next collection
   return lua_gettop(L) - 1;
 }
 
@@ -579,7 +615,7 @@ static void mode_function(lua_State *L, cnn_lua *S, const char *name, int mode) 
 void cnn_open_autograd(lua_State *L, cnn_lua *S) {
   static const cnn_function functions[] = {{"_grad", l_grad},
                                            {"attach", l_attach},
-                                           {"tie", l_tie},
+                                           {"saved", l_saved},
                                            {"wants_record", l_wants_record},
                                            {"first_pass", l_first_pass},
                                            {"node_info", l_node_info},

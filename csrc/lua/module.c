@@ -555,6 +555,13 @@ static int l_compute(lua_State *L) {
   return 1;
 }
 
+// is_native(m): whether a call runs in C alone: no Lua class and no hook in the tree.
+static int l_is_native(lua_State *L) {
+  cnn_lua *S = cnn_state(L);
+  lua_pushboolean(L, cnn_module_is_native(check_module(L, S, 1, "module_is_native")));
+  return 1;
+}
+
 static int l_set_hooked(lua_State *L) {
   cnn_lua *S = cnn_state(L);
   check_module(L, S, 1, "register_forward_hook")->hooked = lua_toboolean(L, 2) != 0;
@@ -640,6 +647,7 @@ void cnn_open_module(lua_State *L, cnn_lua *S) {
                                            {"module_to", l_to},
                                            {"module_call", l_call},
                                            {"module_compute", l_compute},
+                                           {"module_is_native", l_is_native},
                                            {"module_set_hooked", l_set_hooked},
                                            {"module_fields", l_fields},
                                            {"module_layer", l_layer_name},

@@ -102,20 +102,11 @@ function Context:set_materialize_grads(on)
   self._as_they_are = not on
 end
 
--- The saved tensors, in order. With create_graph they are part of the graph.
+-- The saved tensors, in order; in backward only. With create_graph they are part of the graph.
 function Context:saved()
-  local saved, values = self._saved or { n = 0 }, {}
-  for i = 1, saved.n do
-    local t = saved[i]
-    local version = t and self._versions and self._versions[i]
-    if version and t:version() ~= version then
-      fail(("%s: saved tensor %d (%s %s) was changed in place since forward: it is at version %d, expected %d; "
-        .. "use the form that does not end in _, or save a clone"):format(
-        self._name, i, t.dtype, tostring(t.shape), t:version(), version))
-    end
-    values[i] = t and self._ties and self._ties[i] and core.tie(t, self._ties[i]) or t
-  end
-  return unpack(values, 1, saved.n)
+  local values, n = {}, self._n_saved or 0
+  for i = 1, n do values[i] = core.saved(i) end
+  return unpack(values, 1, n)
 end
 
 local function find(list, value)
@@ -124,25 +115,22 @@ local function find(list, value)
   end
 end
 
--- Turns what forward saved into handles of our own: without a history, so that no cycle of references
--- can arise; owned by no scope; with the versions that backward must find.
-local function keep_saved(ctx, inputs, outputs)
-  local saved, versions, ties = ctx._saved, {}, {}
-  for i = 1, saved and saved.n or 0 do
+-- What the node keeps of what forward saved, and the inputs and outputs that these tensors are.
+local function what_to_keep(ctx, inputs, outputs)
+  local saved, ties = ctx._saved or { n = 0 }, {}
+  for i = 1, saved.n do
     local t = saved[i]
     if t then
       local input, output = find(inputs, t), find(outputs, t)
       ties[i] = output or input and -input
-      versions[i] = t:version()
-      -- A tensor from outside keeps its history: backward may need it.
-      saved[i] = core.keep((ties[i] or not t.requires_grad) and t:detach() or t:view(t.shape))
     end
   end
-  ctx._versions, ctx._ties = versions, ties
-  for key, value in pairs(ctx) do
+  ctx._saved, ctx._not_differentiable, ctx._n_saved = nil, nil, saved.n
+  -- Tensors in fields outlive the scope that they were made in.
+  for _, value in pairs(ctx) do
     if is_tensor(value) then core.keep(value) end
-    if key == "_not_differentiable" then ctx[key] = nil end
   end
+  return saved, ties
 end
 
 local function zeros(form)
@@ -226,10 +214,10 @@ local function record(f, ctx, arguments, results)
     fail(("%s: it has no backward, but an input requires a gradient: detach() the input, or call it in "
       .. "cnn.no_grad"):format(name))
   end
-  keep_saved(ctx, inputs, originals)
+  local saved, ties = what_to_keep(ctx, inputs, originals)
   local backward = backward_of(f, ctx, forms, slots, results.n, where, arguments.n, inputs.n)
   inputs.n = nil
-  core.attach(name, backward, inputs, outputs)
+  core.attach { title = name, backward = backward, inputs = inputs, outputs = outputs, saved = saved, ties = ties }
 end
 
 local function pack(...)

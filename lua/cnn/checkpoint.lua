@@ -29,40 +29,40 @@ local function with_rng(state, fn, ...)
   return unpack(results, 2, results.n)
 end
 
-local function check_versions(handles, versions)
-  for i, t in ipairs(handles) do
-    if t:version() ~= versions[i] then
-      fail(("checkpoint: a tensor that the function used (%s %s) was changed in place since the first pass: it is at "
-        .. "version %d, expected %d"):format(t.dtype, tostring(t.shape), t:version(), versions[i]))
-    end
-  end
-end
-
--- Handles of our own on tensors, owned by no scope; and their versions.
-local function hold(list)
-  local handles, versions = {}, {}
-  for i, t in ipairs(list) do
-    handles[i], versions[i] = core.keep(t:detach()), t:version()
-  end
-  return handles, versions
-end
-
 local function is_differentiable(y)
   return is_tensor(y) and y:is_floating_point()
 end
 
--- The backward of a checkpoint: runs fn on its arguments again and differentiates that.
-local function replayed(fn, state, arguments, places, handles, versions, shapes)
+-- Whether nobody but us can hold what a call of fn is given and gives: no Lua code is in it. Then handles
+-- are freed as soon as they are used, and memory is what the graph needs at every moment, whenever the
+-- collector runs.
+local function is_private(fn)
+  return core.is_module(fn) and core.module_is_native(fn)
+end
+
+local function free(list, n)
+  for i = 1, n do
+    local t = list[i]
+    -- A leaf's handle is everybody's.
+    if is_tensor(t) and not (t.is_leaf and t.requires_grad) then t:free() end
+  end
+end
+
+-- The backward of a checkpoint: runs fn on its arguments again and differentiates that. The node keeps
+-- its inputs, then the other tensors among the arguments; `places` says which of them an argument is.
+local function replayed(fn, state, arguments, places, n_inputs, shapes)
   local function rerun()
     local inputs, values = {}, {}
-    for i, handle in ipairs(handles) do inputs[i] = core.tie(handle, -i) end
-    for i = 1, arguments.n do values[i] = places[i] and inputs[places[i]] or arguments[i] end
-    return inputs, pack(fn(unpack(values, 1, arguments.n)))
+    for i = 1, n_inputs do inputs[i] = core.saved(i) end
+    for i = 1, arguments.n do
+      local place = places[i]
+      values[i] = place and (inputs[place] or core.saved(place)) or arguments[i]
+    end
+    return inputs, values, pack(fn(unpack(values, 1, arguments.n)))
   end
   return function(...)
-    check_versions(handles, versions)
     local create = core.is_grad_enabled()
-    local inputs, results = with_rng(state, core.replay, rerun)
+    local inputs, values, results = with_rng(state, core.replay, rerun)
     local roots, gradients, slot = {}, {}, 0
     for i = 1, results.n do
       local y = results[i]
@@ -80,7 +80,17 @@ local function replayed(fn, state, arguments, places, handles, versions, shapes)
     if #roots == 0 then return end
     local flags = autograd.STOP + (create and autograd.CREATE or 0)
     local found = core._grad(roots, inputs, gradients, flags, true)
-    return unpack(found, 1, #inputs)
+    -- Nobody else has these; a graph of gradients may.
+    if not create then free({ ... }, select("#", ...)) end
+    if not create and is_private(fn) then
+      for i = 1, arguments.n do
+        if places[i] and places[i] <= n_inputs then values[i] = nil end -- is among the inputs
+      end
+      free(values, arguments.n)
+      free(inputs, n_inputs)
+      free(results, results.n)
+    end
+    return unpack(found, 1, n_inputs)
   end
 end
 
@@ -99,21 +109,28 @@ function checkpoint.checkpoint(fn, ...)
     if is_differentiable(y) then
       passed[i] = y:detach()
       outputs[#outputs + 1], shapes[#shapes + 1] = passed[i], y.shape
+      if is_private(fn) then y:free() end
     elseif type(y) == "table" and is_tensor(y[1]) then
       fail("checkpoint: tensors in a table have no gradient here: return them as several values")
     end
   end
   if #outputs == 0 then return unpack(passed, 3, passed.n) end
-  -- Arguments without a gradient are data: the same bytes, whatever becomes of the caller's handle.
+  local saved, ties = { n = #inputs }, {}
+  for i, t in ipairs(inputs) do saved[i], ties[i] = t, -i end
   for i = 1, arguments.n do
-    if places[i] then
+    if is_tensor(arguments[i]) then
+      if not places[i] then
+        saved.n = saved.n + 1
+        saved[saved.n], places[i] = arguments[i], saved.n
+      end
       arguments[i] = nil
-    elseif is_tensor(arguments[i]) then
-      arguments[i] = core.keep(arguments[i]:detach())
     end
   end
-  local handles, versions = hold(inputs)
-  core.attach("Checkpoint", replayed(fn, state, arguments, places, handles, versions, shapes), inputs, outputs)
+  core.attach {
+    title = "Checkpoint", backward = replayed(fn, state, arguments, places, #inputs, shapes),
+    inputs = inputs, outputs = outputs, saved = saved, ties = ties, transient = true,
+  }
+  free(inputs, #inputs) -- handles that the first pass made
   return unpack(passed, 3, passed.n)
 end
 
@@ -131,13 +148,22 @@ function checkpoint.checkpoint_sequential(model, segments, x)
   segments = math.min(segments, n)
   local size = math.floor(n / segments)
   local function part(first, last)
+    -- As a Sequential of their own, modules of the core run with no Lua object for what is between.
+    if core.is_module(model) then return require("cnn.nn").Sequential { unpack(model:children(), first, last) } end
     return function(input)
       for i = first, last do input = model[i](input) end
       return input
     end
   end
-  for s = 1, segments - 1 do x = checkpoint.checkpoint(part((s - 1) * size + 1, s * size), x) end
-  return part((segments - 1) * size + 1, n)(x)
+  local given = x
+  for s = 1, segments do
+    local fn = part((s - 1) * size + 1, s < segments and s * size or n)
+    local y
+    if s < segments then y = checkpoint.checkpoint(fn, x) else y = fn(x) end
+    if is_private(fn) and x ~= given then x:free() end
+    x = y
+  end
+  return x
 end
 
 return checkpoint

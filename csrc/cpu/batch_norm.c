@@ -262,6 +262,14 @@ static void plane_apply_parts(void *arg, int64_t begin, int64_t end) {
   }
 }
 
+// Where nothing is to be reduced: run by run as they lie in memory, whatever their channels.
+static void plane_apply_runs(void *arg, int64_t begin, int64_t end) {
+  const job *j = arg;
+  int64_t c = j->g.c, run = j->g.nest.shape[j->g.nest.ndim - 1];
+  for (int64_t i = begin; i < end; i++)
+    j->way->plane_apply(j, i % c, i / c * run, (i / c + 1) * run);
+}
+
 static void row_reduce_chunks(void *arg, int64_t begin, int64_t end) {
   const job *j = arg;
   for (int64_t i = begin; i < end; i++) {
@@ -312,6 +320,12 @@ static void finish_channel(job *j, int64_t c) {
 static void run_job(job *j) {
   int64_t c = j->g.c, m = j->g.m;
   int64_t tasks = j->g.rows ? j->chunks.n : c * j->parts;
+  int64_t run = j->g.nest.ndim > 1 ? j->g.nest.shape[j->g.nest.ndim - 1] : 0;
+  if (!j->g.rows && !j->reduces && j->applies && run >= 16) {
+    for (int64_t i = 0; i < c; i++) finish_channel(j, i);
+    cnn_parallel_for(c * (m / run), GRAIN / run + 1, plane_apply_runs, j);
+    return;
+  }
   if (!j->g.rows && j->parts == 1) {
     cnn_parallel_for(c, GRAIN / (m + 1) + 1, plane_channels, j);
     return;

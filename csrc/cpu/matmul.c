@@ -18,14 +18,16 @@
 #include "cpu/gemm.h"
 #include "cpu/tasks.h"
 
-// Multiply-adds which are worth a thread, and from which a product is handed to the plugin.
-// Measured (AVX-512, float32, oneDNN 2.6): own products take 0.2 to 0.9 of the plugin's time with
-// few rows or columns and below a million multiply-adds, 1.0 to 1.2 of it above on one thread, and
-// up to 1.4 on two. Half types have to be converted here.
-#define THREAD_LEAST (1 << 16)
-#define ACCEL_LEAST  (1 << 20)
-#define ACCEL_ROWS   32
-#define ACCEL_COLS   16
+#define THREAD_LEAST (1 << 16) // multiply-adds that are worth a thread
+
+// What is handed to the plugin. Measured (AVX-512, float32, oneDNN 2.6, 1 and 2 threads): own
+// products take 0.2 to 0.9 of the plugin's time with few rows or columns, and 1.0 to 1.1 of it
+// elsewhere, so that only large ones are worth loading it: 64 x 784 x 128 is not. Half types have
+// to be converted here.
+#define ACCEL_LEAST (1 << 23) // multiply-adds
+#define ACCEL_ROWS  32
+#define ACCEL_COLS  16
+#define ACCEL_HALF  (1 << 18) // multiply-adds of half types
 
 enum { WAY_OWN, WAY_ACCEL };
 
@@ -164,7 +166,8 @@ static cnn_accel_plan *accel_plan(const product *p, size_t *scratch) {
   if (p->dtype == CNN_F32 && (p->m < ACCEL_ROWS || p->n < ACCEL_COLS)) return NULL;
   const batch_dim *batch = p->n_outer ? &p->outer[0] : NULL;
   double calls = batch ? (double)(p->outer_count / batch->size) : 1;
-  if (work(p) * (double)p->outer_count / calls < ACCEL_LEAST) return NULL;
+  double least = p->dtype == CNN_F32 ? ACCEL_LEAST : ACCEL_HALF;
+  if (work(p) * (double)p->outer_count / calls < least) return NULL;
   const cnn_accel *accel = cnn_accel_get();
   if (!accel) return NULL;
   cnn_accel_gemm d = {

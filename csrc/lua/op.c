@@ -143,6 +143,7 @@ static int l_ops(lua_State *L) {
     lua_pushstring(L, e->op->doc), lua_setfield(L, -2, "doc");
     lua_pushstring(L, e->op->args), lua_setfield(L, -2, "spec");
     lua_pushstring(L, e->op->results ? e->op->results : "out"), lua_setfield(L, -2, "results");
+    lua_pushstring(L, e->op->saves ? e->op->saves : ""), lua_setfield(L, -2, "saves");
     lua_pushboolean(L, (flags & CNN_OP_IN_PLACE) != 0), lua_setfield(L, -2, "in_place");
     lua_pushboolean(L, (flags & CNN_OP_VIEW) != 0), lua_setfield(L, -2, "view");
     lua_pushboolean(L, (flags & CNN_OP_COMPOSITE) != 0), lua_setfield(L, -2, "composite");

@@ -20,7 +20,8 @@ F.cross_entropy(lm(ids), target):backward()
 local w = embed.weight:detach()
 local as_table, as_matrix = nn.Parameter(w:clone()), nn.Parameter(w:clone())
 F.cross_entropy(F.linear(F.embedding(ids, as_table), as_matrix), target):backward()
-print("gradient = embedding's part + output's part: " .. tostring(close(embed.weight.grad, as_table.grad + as_matrix.grad)))
+local adds_up = close(embed.weight.grad, as_table.grad + as_matrix.grad)
+print("gradient = embedding's part + output's part: " .. tostring(adds_up))
 
 -- Siamese branches: one encoder, used twice.
 local encoder = nn.Linear(3, 2):to(device):double()
@@ -47,7 +48,8 @@ function Net:forward(x)
 end
 local net = Net():to(device):double()
 local left, right = net(a)
-print("two heads: " .. tostring(left.shape) .. " and " .. tostring(right.shape) .. ", parameters " .. net:num_parameters())
+print(("two heads: %s and %s, parameters %d"):format(
+  tostring(left.shape), tostring(right.shape), net:num_parameters()))
 
 -- An encoder and a decoder with one embedding.
 local Seq = nn.Module:extend("EncoderDecoder")

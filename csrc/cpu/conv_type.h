@@ -339,9 +339,8 @@ static void NAME(direct_forward)(const void *arg, int64_t task, char *scratch) {
   if (v->last) {
     NAME(channels_forward)(v, (const T *)x.data, &x, to, w, b);
   } else {
-    for (int64_t k = 0; k < v->kg; k++)
-      NAME(planes_forward)
-      (v, (const T *)x.data, &x, to + k * y.c, w + k * v->w_row, b ? b[g * v->kg + k] : 0);
+    for (int64_t k = 0; k < v->kg; k++) NAME(planes_forward)
+    (v, (const T *)x.data, &x, to + k * y.c, w + k * v->w_row, b ? b[g * v->kg + k] : 0);
   }
   if (y.staged) store(v, &v->y, n, g * v->kg, all, 0, v->y.places, to, y.c, y.step);
 }

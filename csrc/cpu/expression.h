@@ -36,7 +36,7 @@
 #define DIGAMMA(a)   M(digamma)(a)
 #define TRIGAMMA(a)  M(trigamma)(a)
 #define ISFINITE(a)  ((a) - (a) == 0)
-#define SINGLE(a)       ((T)(float)(a))
+#define SINGLE(a)    ((T)(float)(a))
 #define ZERO         K(0)
 
 #endif

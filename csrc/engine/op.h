@@ -42,8 +42,8 @@
 //   shape     a list of sizes
 //   a|b|c     one of these words; the value is its index
 // After the type: `?` may be left out, `!` is changed in place, `*` a list whose numbers
-// (tensors) may also be written as arguments of their own, `=value` a default. Example: "x:tensor weight:tensor?
-// eps:number=1e-5 reduction:none|mean|sum=mean".
+// (tensors) may also be written as arguments of their own, `=value` a default. Example: "x:tensor
+// weight:tensor? eps:number=1e-5 reduction:none|mean|sum=mean".
 typedef enum cnn_type {
   CNN_T_TENSOR,
   CNN_T_OPERAND,

@@ -248,8 +248,8 @@ static int l_to(lua_State *L) {
 #define FIELDS(X)                                                                                  \
   X(shape)                                                                                         \
   X(ndim)                                                                                          \
-  X(dtype) X(device) X(requires_grad) X(grad) X(grad_fn) X(is_leaf) X(nbytes) X(data) X(T)         \
-      X(is_parameter)
+  X(dtype)                                                                                         \
+  X(device) X(requires_grad) X(grad) X(grad_fn) X(is_leaf) X(nbytes) X(data) X(T) X(is_parameter)
 enum {
   FIELD_NONE,
 #define FIELD_ENUM(name) FIELD_##name,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // A buffer: counted bytes of one device, with a version that every in-place change moves.
 //
-// All views of the same bytes share the buffer and so its version. On `meta` a buffer has a size and
-// no bytes.
+// All views of the same bytes share the buffer and so its version. On `meta` a buffer has a size
+// and no bytes.
 #ifndef CNN_MEMORY_BUFFER_H
 #define CNN_MEMORY_BUFFER_H
 
@@ -41,7 +41,7 @@ typedef struct cnn_buffer {
   cnn_device device;
   uint8_t kind;
   cnn_pool *pool;
-  cnn_block *block; // NULL for meta, for 0 bytes and for foreign memory
+  cnn_block *block;             // NULL for meta, for 0 bytes and for foreign memory
   void (*release)(void *owner); // foreign memory: called once with the last reference
   void *owner;
 } cnn_buffer;
@@ -49,8 +49,8 @@ typedef struct cnn_buffer {
 // The pool that serves a device, made on first use. NULL (no message) when there is none.
 cnn_pool *cnn_device_pool(cnn_device device);
 
-// A buffer of `bytes` on the device, contents undefined, counted as ctx->kind. CNN_OOM with a message
-// that says what was asked and what is in use by kind. *out is written on success only.
+// A buffer of `bytes` on the device, contents undefined, counted as ctx->kind. CNN_OOM with a
+// message that says what was asked and what is in use by kind. *out is written on success only.
 cnn_status cnn_buffer_create(cnn_context *ctx, cnn_device device, size_t bytes, cnn_buffer **out);
 
 // Wraps memory of somebody else's (a mapped file); release(owner) is called when it is done with,

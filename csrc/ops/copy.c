@@ -78,8 +78,8 @@ static cnn_status infer_to_device(cnn_infer *I) {
 }
 
 static void backward_to_device(cnn_grad *g) {
-  cnn_give(g, 0, cnn_do(g->f, to_device, CNN_A_T(g->dy[0]),
-                        CNN_A_DEVICE(cnn_in_form(g, 0)->device)));
+  cnn_give(g, 0,
+           cnn_do(g->f, to_device, CNN_A_T(g->dy[0]), CNN_A_DEVICE(cnn_in_form(g, 0)->device)));
 }
 
 const cnn_op cnn_op_to_device = {

@@ -17,7 +17,7 @@ print("copy has x's data pointer: " .. tostring(copy:data_ptr() == x:data_ptr())
 print("allocated with view and copy: " .. cnn.memory_allocated(device) - before)
 
 view:fill_(7)
-print("after view:fill_(7): x[1][1] = " .. x:get(1, 1) .. ", copy[1][1] = " .. copy:get(1, 1))
+print(("after view:fill_(7): x[1][1] = %g, copy[1][1] = %g"):format(x:get(1, 1), copy:get(1, 1)))
 
 local same = x
 print("same == x: " .. tostring(same == x) .. ", view == x: " .. tostring(view == x))

@@ -2,4 +2,4 @@
 -- Where bin/cnn starts Lua for everything but scripts.
 local status = require("cnn.repl").main(...)
 io.flush()
-os.exit(status)
+if status ~= 0 then os.exit(status, true) end

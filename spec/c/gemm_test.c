@@ -248,6 +248,9 @@ static void test_known(int64_t m, int64_t n, int64_t k, int layouts) {
 #ifdef __SANITIZE_THREAD__
 #define LEVELS 0
 #define SHARE  10
+#elif defined(__SANITIZE_ADDRESS__)
+#define LEVELS 2
+#define SHARE  4
 #else
 #define LEVELS 2
 #define SHARE  1

@@ -619,7 +619,7 @@ static int l_swap(lua_State *L) {
   return 0;
 }
 
-// layers(): for each built-in layer its name, spec and doc.
+// layer_specs(): for each built-in layer its name, arguments, doc and op.
 static int l_layers(lua_State *L) {
   cnn_state(L);
   lua_newtable(L);
@@ -627,7 +627,7 @@ static int l_layers(lua_State *L) {
     const cnn_layer *layer = cnn_layer_at(i);
     lua_newtable(L);
     lua_pushstring(L, layer->name), lua_setfield(L, -2, "name");
-    lua_pushstring(L, layer->args), lua_setfield(L, -2, "spec");
+    cnn_push_params(L, cnn_layer_spec(layer)), lua_setfield(L, -2, "params");
     lua_pushstring(L, layer->doc), lua_setfield(L, -2, "doc");
     if (layer->op) lua_pushstring(L, layer->op), lua_setfield(L, -2, "op");
     lua_rawseti(L, -2, i + 1);

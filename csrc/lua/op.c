@@ -105,7 +105,8 @@ static void push_op(lua_State *L, cnn_lua *S, lua_CFunction f, int id, bool in_p
   lua_pushcclosure(L, f, 4);
 }
 
-// core.ops(): a list of {name, doc, args, flags ...}, all that the docs are printed from.
+// One argument of a spec as scripts see it: {name, type, optional, changed, variadic, words,
+// default}.
 static void push_param(lua_State *L, const cnn_param *p) {
   char word[24];
   lua_newtable(L);
@@ -113,6 +114,7 @@ static void push_param(lua_State *L, const cnn_param *p) {
   lua_pushstring(L, cnn_type_name((cnn_type)p->type)), lua_setfield(L, -2, "type");
   lua_pushboolean(L, p->optional), lua_setfield(L, -2, "optional");
   lua_pushboolean(L, p->changed), lua_setfield(L, -2, "changed");
+  lua_pushboolean(L, p->variadic), lua_setfield(L, -2, "variadic");
   if (p->type == CNN_T_ENUM) {
     lua_newtable(L);
     for (int i = 0; cnn_param_word(p, i, word, sizeof word); i++)
@@ -126,14 +128,31 @@ static void push_param(lua_State *L, const cnn_param *p) {
     lua_pushboolean(L, p->value.i != 0);
   else if (p->value.kind == CNN_NUMBER)
     lua_pushnumber(L, p->value.d);
-  else if (p->value.kind == CNN_INTS)
-    cnn_pushint(L, p->value.ints[0]);
-  else
-    cnn_pushint(L, p->value.i + (p->type == CNN_T_DIM && p->value.i >= 0));
+  else {
+    int64_t value = p->value.kind == CNN_INTS ? p->value.ints[0] : p->value.i;
+    bool counted = p->type == CNN_T_DIM || p->type == CNN_T_DIMS || p->type == CNN_T_POS;
+    cnn_pushint(L, value + (counted && value >= 0)); // scripts count from 1
+  }
   lua_setfield(L, -2, "default");
 }
 
+void cnn_push_params(lua_State *L, const cnn_spec *spec) {
+  lua_createtable(L, spec->n, 0);
+  for (int i = 0; i < spec->n; i++) push_param(L, &spec->params[i]), lua_rawseti(L, -2, i + 1);
+}
+
+// A method is what begins with a tensor: of a list of tensors there is only the function.
+static bool is_method(const cnn_op_entry *e) {
+  return !(e->op->flags & CNN_OP_FUNCTION) && e->spec.n > 0 && e->input_of[0] == 0 &&
+         e->spec.params[0].type != CNN_T_TENSORS;
+}
+
+// core.ops(): a list of {name, doc, params, flags ...}, all that the docs are printed from.
 static int l_ops(lua_State *L) {
+  static const char *const promotions[] = {[CNN_PROMOTE_NONE] = "none",
+                                           [CNN_PROMOTE_COMMON] = "common",
+                                           [CNN_PROMOTE_FLOAT] = "float",
+                                           [CNN_PROMOTE_SAME] = "same"};
   lua_createtable(L, cnn_op_count(), 0);
   for (int id = 0; id < cnn_op_count(); id++) {
     const cnn_op_entry *e = cnn_op_at(id);
@@ -149,14 +168,12 @@ static int l_ops(lua_State *L) {
     lua_pushboolean(L, (flags & CNN_OP_COMPOSITE) != 0), lua_setfield(L, -2, "composite");
     lua_pushboolean(L, (flags & CNN_OP_RANDOM) != 0), lua_setfield(L, -2, "random");
     lua_pushboolean(L, (flags & CNN_OP_INTERNAL) != 0), lua_setfield(L, -2, "internal");
-    lua_pushboolean(L, (flags & CNN_OP_FUNCTION) != 0), lua_setfield(L, -2, "function_only");
+    lua_pushboolean(L, is_method(e)), lua_setfield(L, -2, "method");
     lua_pushboolean(L, (flags & CNN_OP_LIST) != 0), lua_setfield(L, -2, "list");
     lua_pushboolean(L, (flags & CNN_OP_NO_GRAD) != 0), lua_setfield(L, -2, "no_grad");
     lua_pushboolean(L, e->op->backward != NULL), lua_setfield(L, -2, "backward");
-    lua_createtable(L, e->spec.n, 0);
-    for (int i = 0; i < e->spec.n; i++)
-      push_param(L, &e->spec.params[i]), lua_rawseti(L, -2, i + 1);
-    lua_setfield(L, -2, "params");
+    lua_pushstring(L, promotions[e->op->promote]), lua_setfield(L, -2, "promote");
+    cnn_push_params(L, &e->spec), lua_setfield(L, -2, "params");
     lua_rawseti(L, -2, id + 1);
   }
   return 1;
@@ -175,7 +192,8 @@ void cnn_open_ops(lua_State *L, cnn_lua *S) {
   lua_newtable(L); // methods
   lua_newtable(L); // internal
   for (int id = 0; id < cnn_op_count(); id++) {
-    const cnn_op *op = cnn_op_at(id)->op;
+    const cnn_op_entry *e = cnn_op_at(id);
+    const cnn_op *op = e->op;
     int forms = op->flags & CNN_OP_IN_PLACE ? 2 : 1;
     for (int form = 0; form < forms; form++) {
       size_t n = strlen(op->name);
@@ -190,10 +208,10 @@ void cnn_open_ops(lua_State *L, cnn_lua *S) {
       lua_setfield(L, -6, name);
       lua_pushvalue(L, -1);
       lua_setfield(L, -5, name);
-      if (op->flags & CNN_OP_FUNCTION)
-        lua_pop(L, 1);
-      else
+      if (is_method(e))
         lua_setfield(L, -3, name);
+      else
+        lua_pop(L, 1);
     }
   }
   lua_setfield(L, -4, "internal");

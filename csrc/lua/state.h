@@ -144,6 +144,8 @@ typedef struct cnn_lua_args {
 // scratch values on the stack as needed. Raises on a mistake.
 void cnn_read_args(lua_State *L, cnn_lua *S, const char *name, const cnn_spec *spec, int first,
                    cnn_lua_args *out);
+// Pushes a list of a spec's arguments, for help and docs: {name, type, default ...} each.
+void cnn_push_params(lua_State *L, const cnn_spec *spec);
 
 // Readers of single values with the same rules and messages, for the rest of the binding.
 cnn_dtype cnn_check_dtype(lua_State *L, cnn_lua *S, int i, const char *function);

@@ -102,28 +102,32 @@ local function is_option(param)
   return param.optional or param.default ~= nil
 end
 
--- "conv2d(x, weight, {bias, stride = 1})"
-local function signature(op, name, first)
+-- "conv2d(x, weight, {bias, stride = 1})", of the arguments from number `first` on.
+function help.signature(op, name, first)
   local positions, named = {}, {}
   for i = first, #op.params do
     local p = op.params[i]
+    local text = p.name .. (p.variadic and " ..." or "")
     if not is_option(p) and #named == 0 then
-      positions[#positions + 1] = p.name
+      positions[#positions + 1] = text
     else
-      named[#named + 1] = p.name .. (p.default ~= nil and " = " .. value_text(p.default) or "")
+      named[#named + 1] = text .. (p.default ~= nil and " = " .. value_text(p.default) or "")
     end
   end
   if #named > 0 then positions[#positions + 1] = "{" .. table.concat(named, ", ") .. "}" end
   return name .. "(" .. table.concat(positions, ", ") .. ")"
 end
 
-local function type_text(param)
-  local text = param.type
-  if param.words then
-    local words = {}
-    for i, w in ipairs(param.words) do words[i] = ("%q"):format(w) end
-    text = table.concat(words, ", ")
-  end
+-- What an argument may be: "a tensor", or the words that it may be.
+function help.type_text(param)
+  if not param.words then return param.type end
+  local words = {}
+  for i, w in ipairs(param.words) do words[i] = ("%q"):format(w) end
+  return table.concat(words, ", ")
+end
+
+local function param_text(param)
+  local text = help.type_text(param)
   if param.changed then text = text .. "; changed in place" end
   if param.default ~= nil then return text .. " (default " .. value_text(param.default) .. ")" end
   return text .. (param.optional and " (optional)" or "")
@@ -151,7 +155,7 @@ local function described(op, lines)
   local width = 0
   for _, p in ipairs(op.params) do width = math.max(width, #p.name) end
   for _, p in ipairs(op.params) do
-    lines[#lines + 1] = ("  %-" .. width .. "s  %s"):format(p.name, type_text(p))
+    lines[#lines + 1] = ("  %-" .. width .. "s  %s"):format(p.name, param_text(p))
   end
   if op.results ~= "out" then
     lines[#lines + 1] = ("  gives %s"):format(op.results:gsub(" ", ", "))
@@ -162,30 +166,26 @@ local function described(op, lines)
   return (table.concat(lines, "\n"):gsub("[ ]+\n", "\n"):gsub("%s+$", ""))
 end
 
-local function op_text(op)
-  local lines = { "cnn." .. signature(op, op.name, 1) }
-  if not op.function_only and op.params[1] and not is_option(op.params[1]) then
-    lines[#lines + 1] = signature(op, op.params[1].name .. ":" .. op.name, 2)
-    if op.in_place then
-      lines[#lines + 1] = signature(op, op.params[1].name .. ":" .. op.name .. "_", 2) .. "    in place"
-    end
+-- The ways to call an op: as a function, as a method, in place.
+function help.forms(op)
+  local forms = { "cnn." .. help.signature(op, op.name, 1) }
+  if op.method then
+    forms[2] = help.signature(op, op.params[1].name .. ":" .. op.name, 2)
+    if op.in_place then forms[3] = help.signature(op, op.params[1].name .. ":" .. op.name .. "_", 2) end
   end
+  return forms
+end
+
+local function op_text(op)
+  local lines = help.forms(op)
+  if lines[3] then lines[3] = lines[3] .. "    in place" end
   return described(op, lines)
 end
 
--- One layer: its constructor by its spec string, "in_features:int bias:bool=true".
+-- One layer: its constructor.
 local function layer_text(layer)
-  local params = {}
-  for word in layer.spec:gmatch("%S+") do
-    local name, kind = word:match("^([^:]+):(.*)$")
-    local default = kind:match("=(.*)$")
-    params[#params + 1] = {
-      name = name, type = kind:gsub("[=?!*].*$", ""), optional = kind:find("?", 1, true) ~= nil,
-      default = default and (tonumber(default) or default == "true" or default ~= "false" and default),
-    }
-  end
-  local described_as = { params = params, doc = layer.doc, results = "out" }
-  return described(described_as, { "nn." .. signature(described_as, layer.name, 1) })
+  local described_as = { params = layer.params, doc = layer.doc, results = "out" }
+  return described(described_as, { "nn." .. help.signature(layer, layer.name, 1) })
 end
 
 local function function_text(entry)

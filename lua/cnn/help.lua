@@ -92,8 +92,11 @@ end
 -- ---------------------------------------------------------------------------------------------
 -- One op
 
-local function value_text(v)
+-- A default as scripts write it.
+function help.value_text(v)
   if type(v) == "string" then return ("%q"):format(v) end
+  if v == math.huge then return "math.huge" end
+  if v == -math.huge then return "-math.huge" end
   if type(v) == "number" then return ("%.14g"):format(v) end
   return tostring(v)
 end
@@ -111,7 +114,7 @@ function help.signature(op, name, first)
     if not is_option(p) and #named == 0 then
       positions[#positions + 1] = text
     else
-      named[#named + 1] = text .. (p.default ~= nil and " = " .. value_text(p.default) or "")
+      named[#named + 1] = text .. (p.default ~= nil and " = " .. help.value_text(p.default) or "")
     end
   end
   if #named > 0 then positions[#positions + 1] = "{" .. table.concat(named, ", ") .. "}" end
@@ -129,7 +132,7 @@ end
 local function param_text(param)
   local text = help.type_text(param)
   if param.changed then text = text .. "; changed in place" end
-  if param.default ~= nil then return text .. " (default " .. value_text(param.default) .. ")" end
+  if param.default ~= nil then return text .. " (default " .. help.value_text(param.default) .. ")" end
   return text .. (param.optional and " (optional)" or "")
 end
 

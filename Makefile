@@ -6,6 +6,8 @@
 # make test-all   the specs on LuaJIT and on PUC Lua 5.1, 5.3 and 5.4
 # make asan       C tests and specs on a build with AddressSanitizer and UBSan; make tsan: C tests
 # make lint       luacheck, clang-format, and builds by gcc and clang with warnings as errors
+# make docs       writes what is generated: docs/ops.md and docs/layers.md, from the registry
+# make check-generated  fails where that is not up to date, or docs/adding-an-op.md not true
 # make embed      builds and runs examples/embed/main.c, a host in C
 # make install    PREFIX=/usr/local, DESTDIR= for packagers
 # make rock       packs this tree's last commit into a source rock, by luarocks
@@ -242,6 +244,18 @@ lint:
 	@clang-format --dry-run -Werror $(sort $(shell find csrc spec bench examples -name '*.[ch]'))
 	@$(foreach cc,gcc clang,$(MAKE) $(SUB) modules c-tests bench-c WERROR=1 CC=$(cc) BUILD=$(BUILD)/lint/$(cc) &&) :
 
+# ---- What is generated -------------------------------------------------------------------------
+
+docs:
+	@$(MAKE) $(SUB) modules
+	@CNN_OUT=$(OUT) $(LUA) tools/docs.lua
+
+check-generated:
+	$(setup) build test
+	@$(MAKE) $(SUB) modules
+	@CNN_OUT=$(OUT) $(LUA) tools/docs.lua --check
+	@MAKE='$(MAKE)' $(LUA) tools/adding_an_op.lua $(OUT)
+
 # ---- Installing ------------------------------------------------------------------------------
 
 INST_BINDIR ?= $(PREFIX)/bin
@@ -280,6 +294,6 @@ print-%:
 
 FORCE:
 .PHONY: all modules c-tests bench-c embed env demo test test-all asan tsan lint \
-  install uninstall rock packaging clean FORCE
+  docs check-generated install uninstall rock packaging clean FORCE
 -include $(patsubst csrc/%.c,$(OUT)/obj/%.d,$(CORE_SRC) $(foreach p,$(PLUGINS_FOUND),$(call PLUGIN_SRC,$p)))
 -include $(LUA_OBJ:.o=.d) $(wildcard $(OUT)/bin/*/*/*.d)

@@ -94,6 +94,20 @@ describe("cnn.grad", function()
     helper.raises("1 grad_outputs for 2 outputs", cnn.grad, { x * 2, x * 3 }, x, one)
   end)
 
+  it("leaves alone what lies behind its inputs", function()
+    local w = leaf { 1, 2 }
+    local x = w:exp()
+    helper.elements(cnn.grad((x * x):sum(), x), (x * 2):totable())
+    x:sum():backward()
+    helper.elements(w.grad, x:totable())
+    -- but not if a later input is reached through an earlier one
+    local y = w:exp()
+    local both = cnn.grad((y * y):sum(), { y, w })
+    helper.elements(both[1], (y * 2):totable())
+    helper.elements(both[2], (y * y * 2):totable())
+    helper.raises("the graph was freed", function() y:sum():backward() end)
+  end)
+
   it("differentiates gradients", function()
     local x = leaf({ 2 }, "float64")
     local first = cnn.grad((x * x * x):sum(), x, { create_graph = true })

@@ -15,6 +15,7 @@ typedef struct entry {
   cnn_object *key; // cnn_node or, for leaves, cnn_tensor (referenced)
   bool leaf;
   bool wanted; // on a path to something that gets a gradient
+  bool passes; // and not its end: something behind it gets one too
   int pending; // gradients still to come
   int edge;    // while discovering: the next edge to look at
   int capture; // 1 + the first of the inputs that this is, chained in `inputs`
@@ -258,6 +259,10 @@ static bool is_end(const cnn_engine *e, const entry *x) {
   return e->flags & CNN_BACKWARD_STOP && x->capture;
 }
 
+static void pass_on(entry *x) {
+  x->wanted = x->passes = true;
+}
+
 // Finds what the roots lead to, which of it is wanted, and how many gradients each will get.
 // Entries grow while we walk, so they are named by number.
 static cnn_status discover(cnn_engine *e, int n_roots_and_inputs) {
@@ -273,10 +278,9 @@ static cnn_status discover(cnn_engine *e, int n_roots_and_inputs) {
     while (depth > 0 && status == CNN_OK) {
       entry *x = &e->entries[stack[depth - 1]];
       cnn_node *node = x->leaf || is_end(e, x) ? NULL : (cnn_node *)x->key;
-      if (x->edge == 1) x->wanted = x->capture || all;
+      if (x->edge == 1) x->wanted = x->capture || all, x->passes |= all;
       if (!node || x->edge > node->n_in) {
-        bool wanted = x->wanted;
-        if (--depth > 0 && wanted) e->entries[stack[depth - 1]].wanted = true;
+        if (--depth > 0 && x->wanted) pass_on(&e->entries[stack[depth - 1]]);
         continue;
       }
       int at;
@@ -286,7 +290,7 @@ static cnn_status discover(cnn_engine *e, int n_roots_and_inputs) {
       x->edge++;
       if (at < 0) continue;
       if (e->entries[at].edge) { // seen; finished unless it is on the stack, which a DAG excludes
-        if (e->entries[at].wanted) x->wanted = true;
+        if (e->entries[at].wanted) pass_on(x);
         continue;
       }
       if (depth == capacity) {
@@ -564,7 +568,7 @@ static cnn_status route(cnn_engine *e) {
   return status;
 }
 
-static void finish_node(cnn_engine *e) {
+static void drop_gradients(cnn_engine *e) {
   entry *x = &e->entries[e->current];
   for (int i = 0; i < x->n_grads; i++) {
     cnn_tensor **g = grad_slot(x, i);
@@ -572,6 +576,10 @@ static void finish_node(cnn_engine *e) {
     *g = NULL;
   }
   clear_dx(e);
+}
+
+static void finish_node(cnn_engine *e) {
+  drop_gradients(e);
   if (!(e->flags & CNN_BACKWARD_RETAIN)) cnn_node_release(current_node(e));
 }
 
@@ -692,6 +700,11 @@ static cnn_status step_once(cnn_engine *e) {
   case STEP_HOOKS:
     if (next_hook(e, current_node(e)->hooks, current_node(e))) return CNN_CALL;
     collect_inputs(e, &e->entries[e->current]);
+    if (!e->entries[e->current].passes) { // an input: what lies behind it is left alone
+      drop_gradients(e);
+      e->step = STEP_NEXT;
+      return CNN_OK;
+    }
     CNN_TRY(reserve_dx(e, current_node(e)->n_in));
     e->answered = false;
     // Without a gradient there is nothing to compute, but others wait for our word.

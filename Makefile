@@ -6,7 +6,7 @@
 # make test-all   the specs on LuaJIT and on PUC Lua 5.1, 5.3 and 5.4
 # make asan       C tests and specs on a build with AddressSanitizer and UBSan; make tsan: C tests
 # make lint       luacheck, clang-format, and builds by gcc and clang with warnings as errors
-# make docs       writes what is generated: docs/ops.md and docs/layers.md, from the registry
+# make docs       writes what is generated from the registry: docs/ops.md, docs/layers.md, lua/cnn/types.lua
 # make check-generated  fails where that is not up to date, or docs/adding-an-op.md not true
 # make embed      builds and runs examples/embed/main.c, a host in C
 # make install    PREFIX=/usr/local, DESTDIR= for packagers

@@ -1,6 +1,7 @@
 -- SPDX-License-Identifier: MIT
--- Writes what is generated from the registry: docs/ops.md, every op by families, and docs/layers.md,
--- every layer of cnn.nn. It takes a built tree (CNN_OUT names another build than build/release):
+-- Writes what is generated from the registry: docs/ops.md, every op by families; docs/layers.md, every
+-- layer of cnn.nn; lua/cnn/types.lua, what editors want to know. It takes a built tree (CNN_OUT names
+-- another build than build/release):
 --
 --   luajit tools/docs.lua            writes the files; so does `make docs`
 --   luajit tools/docs.lua --check    fails where a file is not what would be written
@@ -350,7 +351,10 @@ end
 
 -- ---------------------------------------------------------------------------------------------
 
-local PAGES = { { "docs/ops.md", ops_page }, { "docs/layers.md", layers_page } }
+local PAGES = {
+  { "docs/ops.md", ops_page }, { "docs/layers.md", layers_page },
+  { "lua/cnn/types.lua", dofile(root .. "tools/types.lua") },
+}
 
 local stale = {}
 for _, page in ipairs(PAGES) do

@@ -66,6 +66,8 @@ local FUNCTIONS = {
   { "ops", "{internal = false}", "a list of all ops with their arguments and docs" },
 }
 
+help.functions = FUNCTIONS -- for the annotations that editors read
+
 local by_name -- the public ones
 
 local function load_ops()

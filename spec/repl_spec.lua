@@ -198,7 +198,8 @@ describe("bin/cnn", function()
   end)
 
   it("works from elsewhere, through a link", function()
-    local pipe = io.popen(QUIET .. "d=$(mktemp -d) && ln -s \"$PWD/bin/cnn\" $d/cnn && cd $d && ./cnn --version; rm -r $d")
+    local pipe = io.popen(QUIET
+      .. "d=$(mktemp -d) && ln -s \"$PWD/bin/cnn\" $d/cnn && cd $d && ./cnn --version; rm -r $d")
     local text = pipe:read("*a")
     pipe:close()
     assert.truthy(text:find("cnn " .. cnn.version, 1, true))

@@ -2,13 +2,13 @@
 // Pacing Lua's collector: it sees boxes of a few bytes, not the tensors behind them.
 //
 //   - PUC 5.3 and 5.4 pile up userdata with finalizers; a step per thousand boxes keeps them few
-//   (and
-//     is faster, by cache locality).
+//     (and is faster, by cache locality).
 //   - When live bytes pass a soft threshold, max(minimum, 2 x live bytes after the last
-//   collection), a
-//     collection is due. It is put off while collections would take more than a share of the time;
-//     the share rises from `budget` to everything as live bytes go from a quarter to 80 % of the
-//     device's limit.
+//     collection), a collection is due. It is put off while collections would take more than a
+//     share of the time; the share rises from `budget` to everything as live bytes go from a
+//     quarter to 80 % of the device's limit.
+//   - What a collection takes is measured by the clock on the wall, on which a process that had to
+//     wait for its core looks slow: one measurement may at most double what is believed.
 //   - After an out-of-memory a full collection runs, whatever it costs.
 //
 // All of it happens on entry of a call that allocates, before anything is held. A collection runs
@@ -23,6 +23,8 @@
 
 #define STEP_EVERY 1000
 #define STEP_SIZE  256
+// Seconds per KiB of the Lua heap that a first collection may be believed to take: a slow one's.
+#define SLOW_PACE 4e-6
 
 static double now(void) {
   struct timespec t;
@@ -68,12 +70,15 @@ static void run_protected(lua_State *L, cnn_lua *S, lua_CFunction collect) {
   S->L = L;
 }
 
-static void collect(lua_State *L, cnn_lua *S, cnn_pool *pool, double start) {
-  run_protected(L, S, soft_collect);
+// A collection that began at `start` is over.
+static void note(lua_State *L, cnn_lua *S, cnn_pool *pool, double start) {
   S->last_end = now();
-  S->last_duration = S->last_end - start;
-  S->collecting += S->last_duration;
+  double took = S->last_end - start;
+  double most = S->cost > 0 ? 2 * S->cost : SLOW_PACE * lua_gc(L, LUA_GCCOUNT, 0);
+  S->cost = took < most ? took : most;
+  S->collecting += took;
   S->collections++;
+  if (!pool) return;
   S->live_after = cnn_pool_live(pool);
   S->soft = 2 * S->live_after > S->soft_minimum ? 2 * S->live_after : S->soft_minimum;
 }
@@ -91,12 +96,13 @@ static double allowed_share(const cnn_lua *S, cnn_pool *pool, int64_t live) {
 static void over_threshold(lua_State *L, cnn_lua *S, cnn_pool *pool, int64_t live) {
   double start = now(), share = allowed_share(S, pool, live);
   // d / (d + pause) <= share
-  if (share < 1 && start - S->last_end < S->last_duration * (1 - share) / share) {
+  if (share < 1 && start - S->last_end < S->cost * (1 - share) / share) {
     // Not yet: look again when as much again has been allocated, not at every call.
     S->soft = live + live / 16;
     return;
   }
-  collect(L, S, pool, start);
+  run_protected(L, S, soft_collect);
+  note(L, S, pool, start);
 }
 
 void cnn_pace(lua_State *L, cnn_lua *S) {
@@ -123,15 +129,8 @@ bool cnn_make_room(lua_State *L, cnn_lua *S) {
   run_protected(L, S, full_collect);
   cnn_drain(L, S);
   cnn_pool *pool = paced_pool();
-  if (pool) {
-    cnn_pool_trim(pool);
-    S->live_after = cnn_pool_live(pool);
-    S->soft = 2 * S->live_after > S->soft_minimum ? 2 * S->live_after : S->soft_minimum;
-  }
-  S->last_end = now();
-  S->last_duration = S->last_end - start;
-  S->collecting += S->last_duration;
-  S->collections++;
+  if (pool) cnn_pool_trim(pool);
+  note(L, S, pool, start);
   return true;
 }
 

@@ -23,7 +23,8 @@ typedef struct cnn_lua {
   unsigned boxes_since_step;
   int64_t live_after; // bytes that lived after the last collection
   int64_t soft;       // live bytes at which the next soft collection is due
-  double last_end, last_duration, budget;
+  double last_end, budget;
+  double cost; // seconds that a collection is believed to take
   int64_t collections, soft_minimum, steps;
   double collecting; // seconds spent
   bool paced;

@@ -1,21 +1,24 @@
 // SPDX-License-Identifier: MIT
 #include "base/object.h"
 
-static _Thread_local cnn_object *dead;
-static _Thread_local int destroying;
+static _Thread_local struct {
+  cnn_object *dead; // what waits
+  int destroying;
+} mine;
 
 void cnn_object_dead(cnn_object *o) {
-  if (destroying) {
-    o->next_dead = dead;
-    dead = o;
+  __typeof__(mine) *list = &mine; // looked up once: that is a call
+  if (list->destroying) {
+    o->next_dead = list->dead;
+    list->dead = o;
     return;
   }
-  destroying = 1;
+  list->destroying = 1;
   o->cls->destroy(o);
-  while (dead) {
-    o = dead;
-    dead = o->next_dead;
+  while (list->dead) {
+    o = list->dead;
+    list->dead = o->next_dead;
     o->cls->destroy(o);
   }
-  destroying = 0;
+  list->destroying = 0;
 }

@@ -7,11 +7,12 @@
 
 #include "base/alloc.h"
 
-// Sizes in steps of 64 bytes up to 1024; larger ones go to malloc. A list keeps at most KEEP
-// structures, so that a burst does not hold memory for ever.
+// Sizes in steps of 64 bytes up to 1024; larger ones go to malloc. A thread keeps at most KEEP
+// bytes, so that a burst does not hold memory for ever: a collector's cycle of a script that makes
+// small tensors is some ten thousand of them.
 #define STEP    64
 #define CLASSES 16
-#define KEEP    1024
+#define KEEP    (8 << 20)
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define RECYCLE false
@@ -30,7 +31,7 @@ typedef struct link {
 
 typedef struct lists {
   link *head[CLASSES];
-  int count[CLASSES];
+  int kept; // bytes
   bool registered;
 } lists;
 
@@ -47,8 +48,8 @@ static void drop(void *arg) {
       l->head[c] = dead->next;
       free(dead);
     }
-    l->count[c] = KEEP; // a destructor that runs later frees directly
   }
+  l->kept = KEEP; // a destructor that runs later frees directly
 }
 
 static void make_key(void) {
@@ -72,13 +73,13 @@ void *cnn_small_alloc(size_t bytes) {
   link *p = mine.head[c];
   if (__builtin_expect(p == NULL, 0)) return malloc((size_t)(c + 1) * STEP);
   mine.head[c] = p->next;
-  mine.count[c]--;
+  mine.kept -= (c + 1) * STEP;
   return p;
 }
 
 void cnn_small_free(void *p, size_t bytes) {
   int c = class_of(bytes);
-  if (!RECYCLE || c >= CLASSES || mine.count[c] >= KEEP) {
+  if (!RECYCLE || c >= CLASSES || mine.kept >= KEEP) {
     free(p);
     return;
   }
@@ -86,5 +87,5 @@ void cnn_small_free(void *p, size_t bytes) {
   link *l = p;
   l->next = mine.head[c];
   mine.head[c] = l;
-  mine.count[c]++;
+  mine.kept += (c + 1) * STEP;
 }

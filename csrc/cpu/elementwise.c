@@ -257,12 +257,26 @@ typedef union piece {
   char bytes[CNN_PIECE * 8];
 } piece;
 
-static void fill_scalar(const job *j, int k, int64_t n, piece *buffer) {
+#define FILL(T)                                                                                    \
+  do {                                                                                             \
+    T v, *t = (T *)(void *)buffer->bytes;                                                          \
+    memcpy(&v, &element, sizeof v);                                                                \
+    for (int64_t i = 0; i < n; i++) t[i] = v;                                                      \
+    return;                                                                                        \
+  } while (0)
+
+static void fill_scalar(cnn_dtype stored, const void *data, cnn_dtype computed, int64_t n,
+                        piece *buffer) {
   double element;
-  size_t size = cnn_dtype_size(j->computed[k]);
-  cnn_convert(1, j->stored[k], j->nest.data[k], j->computed[k], &element);
+  size_t size = cnn_dtype_size(computed);
+  cnn_convert(1, stored, data, computed, &element);
   if (n > CNN_PIECE) n = CNN_PIECE;
-  for (int64_t i = 0; i < n; i++) memcpy(buffer->bytes + (size_t)i * size, &element, size);
+  switch (size) {
+  case 8: FILL(uint64_t);
+  case 4: FILL(uint32_t);
+  case 2: FILL(uint16_t);
+  default: FILL(uint8_t);
+  }
 }
 
 static void run_range(void *arg, int64_t begin, int64_t end) {
@@ -271,7 +285,8 @@ static void run_range(void *arg, int64_t begin, int64_t end) {
   piece buffers[CNN_MAX_OPERANDS], raw;
   const void *in[CNN_MAX_OPERANDS];
   for (int k = 1; k <= j->n_in; k++)
-    if (j->scalar[k]) fill_scalar(j, k, end - begin, &buffers[k]);
+    if (j->scalar[k])
+      fill_scalar(j->stored[k], nest->data[k], j->computed[k], end - begin, &buffers[k]);
   int64_t inner = nest->ndim > 0 ? nest->shape[nest->ndim - 1] : 1;
   for (int64_t at = begin, n; at < end; at += n) {
     n = end - at < CNN_PIECE ? end - at : CNN_PIECE;
@@ -330,31 +345,67 @@ static void fill_params(const cnn_call *call, cnn_dtype dtype, double *params) {
   }
 }
 
+// Whether v has the elements of y in the same order: y is dense.
+static inline bool is_alike(const cnn_view *v, const cnn_view *y) {
+  if (v->ndim != y->ndim) return false;
+  for (int d = 0; d < y->ndim; d++)
+    if (v->shape[d] != y->shape[d] || (v->strides[d] != y->strides[d] && y->shape[d] != 1))
+      return false;
+  return true;
+}
+
+// Little work on dense operands of one shape, and on numbers, is one call of the row's function.
+// Says whether it was that. (On 4 elements, all the rest takes longer than the computation.)
+static bool run_direct(const cnn_call *call, cnn_piece_fn fn, const void *p) {
+  const cnn_view *y = &call->out[0];
+  int64_t n = 1;
+  for (int d = y->ndim - 1; d >= 0; d--) {
+    if (y->shape[d] != 1 && y->strides[d] != n) return false;
+    n *= y->shape[d];
+  }
+  if (n > CNN_PIECE || n == 0) return false;
+  piece numbers[CNN_MAX_OPERANDS];
+  const void *in[CNN_MAX_OPERANDS];
+  for (int k = 0; k < call->n_in; k++) {
+    const cnn_view *v = &call->in[k];
+    in[k] = v->data;
+    if (is_alike(v, y)) continue;
+    if (cnn_view_numel(v) != 1) return false;
+    if (n == 1) continue;
+    fill_scalar(v->dtype, v->data, v->dtype, n, &numbers[k]);
+    in[k] = numbers[k].bytes;
+  }
+  fn(n, y->data, in, p);
+  return true;
+}
+
 cnn_status cnn_elementwise_run(cnn_call *call) {
   const cnn_row *row = call->kernel->data;
-  const cnn_view *views[CNN_MAX_OPERANDS] = {&call->out[0]};
   // The last input has the common dtype (only masks differ, and they come first or second).
   cnn_dtype dtype =
       call->in[0].dtype == CNN_BOOL ? call->in[call->n_in - 1].dtype : call->in[0].dtype;
-  job j;
   double params[4];
   cnn_dtype computed = dtype;
-  j.fn = row->fn[dtype];
-  if (!j.fn && cnn_dtype_is_half(dtype)) {
+  cnn_piece_fn fn = row->fn[dtype];
+  if (!fn && cnn_dtype_is_half(dtype)) {
     computed = CNN_F32;
-    j.fn = row->fn[CNN_F32];
+    fn = row->fn[CNN_F32];
   }
-  if (!j.fn)
+  if (!fn)
     return cnn_fail(call->ctx, CNN_DTYPE, "not defined for %s tensors", cnn_dtype_name(dtype));
+  fill_params(call, computed, params);
+  if (computed == dtype && run_direct(call, fn, params)) return CNN_OK;
+  job j;
+  j.fn = fn;
   j.n_in = call->n_in;
+  j.p = params;
+  const cnn_view *views[CNN_MAX_OPERANDS] = {&call->out[0]};
   for (int k = 0; k <= call->n_in; k++) {
     if (k > 0) views[k] = &call->in[k - 1];
     j.stored[k] = views[k]->dtype;
     j.computed[k] = views[k]->dtype == dtype ? computed : views[k]->dtype;
     j.scalar[k] = k > 0 && cnn_view_numel(views[k]) == 1;
   }
-  fill_params(call, computed, params);
-  j.p = params;
   cnn_nest_make(&j.nest, call->out[0].ndim, call->out[0].shape, views, 1 + call->n_in);
   if (j.nest.numel == 1 && j.nest.ndim == 0) {
     for (int k = 1; k <= call->n_in; k++) j.scalar[k] = false;

@@ -163,6 +163,11 @@ static cnn_status check_devices(dispatch *d) {
 // PyTorch's result type: tensors with dims outrank 0-d ones, and those outrank numbers, within a
 // category; a higher category always wins.
 static cnn_dtype common_dtype(const dispatch *d) {
+  // Most calls are on tensors of one dtype.
+  int same = 0;
+  if (d->n_in > 0 && promotes(input_type(d, 0)))
+    while (same < d->n_in && d->in[same] && d->in[same]->dtype == d->in[0]->dtype) same++;
+  if (same > 0 && same == d->n_in) return (cnn_dtype)d->in[0]->dtype;
   int best[3] = {-1, -1, -1}; // dtypes of: tensors with dims, 0-d tensors, numbers
   int input = 0;
   for (int i = 0; i < d->e->spec.n; i++) {

@@ -30,7 +30,14 @@ cnn_status cnn_infer_broadcast(cnn_infer *I, cnn_dtype dtype) {
   out->device = I->device;
   out->ndim = 0;
   const cnn_tensor *lead = NULL; // first input of the full shape so far
-  for (int i = 0; i < I->n_in; i++) {
+  int first = 0;
+  while (first < I->n_in && !I->in[first]) first++;
+  if (first < I->n_in) {
+    lead = I->in[first];
+    out->ndim = lead->ndim;
+    for (int k = 0; k < lead->ndim; k++) out->shape[k] = lead->shape[k];
+  }
+  for (int i = first + 1; i < I->n_in; i++) {
     const cnn_tensor *t = I->in[i];
     if (!t) continue;
     if (lead && cnn_shape_equal(out->ndim, out->shape, t->ndim, t->shape)) continue;

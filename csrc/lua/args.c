@@ -325,6 +325,12 @@ static int first_variadic(const cnn_spec *spec) {
   return -1;
 }
 
+static cnn_tensor *plain_tensor(lua_State *L, const cnn_param *p, int at) {
+  bool takes = p->type == CNN_T_TENSOR || p->type == CNN_T_OPERAND;
+  cnn_box *box = takes && !p->variadic ? cnn_to_box(L, at, CNN_BOX_TENSOR) : NULL;
+  return box ? box->object : NULL;
+}
+
 void cnn_read_args(lua_State *L, cnn_lua *S, const char *name, const cnn_spec *spec, int first,
                    cnn_lua_args *out) {
   reader r = {L, S, name, spec, out};
@@ -335,6 +341,13 @@ void cnn_read_args(lua_State *L, cnn_lua *S, const char *name, const cnn_spec *s
   if (top >= first && is_options(L, top)) options = top, last = top - 1;
   int i = 0, at = first;
   while (at <= last) {
+    // Most arguments are tensors where a tensor is expected.
+    cnn_tensor *t = i < spec->n ? plain_tensor(L, &spec->params[i], at) : NULL;
+    if (t) {
+      out->args[i++] = CNN_A_T(t);
+      at++;
+      continue;
+    }
     if (is_no_options(L, spec, i, at, top)) break;
     if (i == spec->n) {
       cnn_error(L, S, "%s: takes at most %d argument%s", name, spec->n, spec->n == 1 ? "" : "s");

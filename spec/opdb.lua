@@ -1,0 +1,266 @@
+-- SPDX-License-Identifier: MIT
+-- How every op is tested: one entry per op, in spec/opdb/<family>.lua (the families of csrc/ops).
+-- spec/ops_spec.lua walks the registry by them; an op without an entry fails.
+--
+-- A family's file returns a table of entries by name. (Where two ops of the registry have one name, the
+-- second one's entry is "name/2".) An entry holds
+--
+--   samples   list of S(arguments ...), in the words of spec/op_samples.lua
+--   ref       the op in plain Lua: function(arguments ...) of spec/nd.lua arrays, giving arrays; after
+--             the results, what the arguments that the op changes hold afterwards. nil: what the op does
+--             is said by `check`
+--   dtypes    which dtypes it takes: a name from CLASSES below. It must raise in all others
+--   out       dtype of the results: nil that of the arguments; a name; a list; or a function(dtype,
+--             arguments) that gives one of these
+--   grad      false: it must raise when an input requires a gradient (or cut it, for ops that are
+--             discrete by nature); default: it has one for every float tensor of the sample
+--   second    false: the gradient can't be differentiated, and says so
+--   errors    list of { S(bad arguments ...), "what the message must hold" }
+--   large     a sample worth several threads, where the kernel has loops of its own
+--   check     function(entry, run): tests of the op's own; run(name, fn) names them
+--
+-- and where the common rules don't fit: tol, grad_tol (factors of the tolerances), floor (values smaller
+-- than this have absolute errors), elementwise, dynamic (shapes depend on values: raises on meta),
+-- call (function that calls it), dense (false: results need not be contiguous),
+-- refuses = text or function(dtype): what the message about a dtype holds (default: the dtype's name).
+--
+-- A sample may carry, by with(S(...), {...}): only (a class: dtypes that it is for), grad, second, tol,
+-- grad_tol, layouts = false (only contiguous), in_place = false.
+local core = require "cnn.core"
+local nd = require "spec.nd"
+local words = require "spec.op_samples"
+local T, S, with = words.T, words.S, words.with
+local unpack = table.unpack or unpack -- luacheck: ignore
+
+local db = { T = T, I = words.I, M = words.M, L = words.L, S = S, with = with, nd = nd }
+
+-- What becomes of float, integer and bool arguments: "keep", a dtype's name, or false (it raises).
+db.CLASSES = {
+  float = { float = "keep", int = false, bool = false },
+  floating = { float = "keep", int = "float32", bool = false },
+  floating_bool = { float = "keep", int = "float32", bool = "float32" },
+  real = { float = "keep", int = "keep", bool = false },
+  all = { float = "keep", int = "keep", bool = "keep" },
+  bits = { float = false, int = "keep", bool = "keep" },
+  int = { float = false, int = "keep", bool = false },
+  none = { float = "keep", int = "keep", bool = "keep", fixed = true }, -- no argument follows the dtype
+}
+db.DTYPES = {
+  "float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool",
+}
+function db.category(dtype)
+  return words.is_float[dtype] and "float" or dtype == "bool" and "bool" or "int"
+end
+
+-- ---------------------------------------------------------------------------------------------
+-- Short forms of entries
+
+local function append(list, more)
+  for _, v in ipairs(more or {}) do list[#list + 1] = v end
+  return list
+end
+
+local function copy(t)
+  local c = {}
+  for key, value in pairs(t) do c[key] = value end
+  return c
+end
+
+-- An elementwise function of one tensor:
+--   unary { ref = function(x, args ...) end, args = {...}, lo =, hi =, away = {kinks} }
+function db.unary(row)
+  local entry, args = copy(row), row.args or {}
+  local options = { lo = row.lo, hi = row.hi, away = row.away, ints = row.ints }
+  local function sample(...) return S(T({ ... }, options), unpack(args)) end
+  entry.kind, entry.elementwise = "unary", true
+  entry.dtypes = row.dtypes or "floating"
+  entry.floor = row.floor or 1e-3
+  entry.ref = function(x, ...)
+    local rest, n = { ... }, select("#", ...)
+    return nd.map(function(v) return row.ref(v, unpack(rest, 1, n)) end, x)
+  end
+  entry.scalar = row.ref
+  entry.samples = append({ sample(3, 5), sample(2, 3, 2, 4), sample(), sample(0, 3) }, row.samples)
+  entry.tails = row.tails ~= false and sample(70) or nil
+  entry.large = row.large or sample(300, 257)
+  return entry
+end
+
+-- The same with a bool result.
+function db.predicate(row)
+  row.dtypes, row.out, row.grad = row.dtypes or "all", "bool", false
+  return db.unary(row)
+end
+
+-- An elementwise function of two tensors or numbers:
+--   binary { ref = function(x, y, args ...) end, x = {lo, hi, away}, y = {...}, number = 3, args = {...} }
+function db.binary(row)
+  local entry, args = copy(row), row.args or {}
+  local function x(...) return T({ ... }, row.x) end
+  local function y(...) return T({ ... }, row.y) end
+  entry.kind, entry.elementwise = "binary", true
+  entry.floor = row.floor or 1e-3
+  entry.ref = function(a, b, ...)
+    local rest, n = { ... }, select("#", ...)
+    return nd.map(function(v, w) return row.ref(v, w, unpack(rest, 1, n)) end, a, b)
+  end
+  local number = row.number or 3
+  entry.samples = append({
+    S(x(3, 5), y(3, 5), unpack(args)), S(x(3, 1), y(4), unpack(args)), S(x(2, 3, 2, 2), y(3, 1, 1), unpack(args)),
+    S(x(4), number, unpack(args)), with(S(number, y(4), unpack(args)), { in_place = false }),
+    S(x(), y(), unpack(args)), S(x(0, 3), y(1, 3), unpack(args)),
+    with(S(x(2, 3), y(), unpack(args)), { only = row.dtypes == "bits" and "bits" or "float" }),
+  }, row.samples)
+  entry.errors = append({
+    { S(x(2, 3), y(4), unpack(args)), "shapes (2, 3) and (4,) don't broadcast" },
+    { S(x(2, 3), "a", unpack(args)), "expected a tensor or a number, got" },
+  }, row.errors)
+  entry.tails = row.tails ~= false and S(x(70), y(70), unpack(args)) or nil
+  entry.large = row.large or S(x(300, 257), y(257), unpack(args))
+  return entry
+end
+
+-- Comparisons.
+function db.compare(row)
+  row.dtypes, row.out, row.grad = row.dtypes or "all", "bool", false
+  row.x = row.x or { ints = { 0, 3 }, values = nil }
+  row.y = row.y or { ints = { 0, 3 } }
+  return db.binary(row)
+end
+
+-- A function of the elements over some dims, of x, dim and keepdim:
+--   reduction { ref = function(list of elements, arguments behind keepdim ...) end, x = {lo, hi ...},
+--               lead = arguments between x and dim, rest = arguments behind keepdim,
+--               single = true where only one dim is allowed, empty = false where nothing has no value }
+function db.reduction(row)
+  local entry, lead, rest = copy(row), row.lead or {}, row.rest or {}
+  entry.kind = "reduction"
+  entry.dtypes = row.dtypes or "float"
+  local function x(...) return T({ ... }, row.x) end
+  local function sample(t, dim, keepdim)
+    local list = { t }
+    for i = 1, #lead do list[#list + 1] = lead[i] end
+    local n = #list
+    list[n + 1], list[n + 2] = dim, keepdim
+    n = n + 2
+    for i = 1, #rest do list[n + i] = rest[i] end
+    n = n + #rest
+    while n > 0 and list[n] == nil do n = n - 1 end
+    return S(unpack(list, 1, n))
+  end
+  entry.ref = row.arrays or function(a, ...)
+    local given = { ... }
+    local dim, keepdim = given[#lead + 1], given[#lead + 2]
+    return a:reduce(dim, keepdim, function(list)
+      return row.ref(list, unpack(given, #lead + 3, #lead + 2 + #rest))
+    end)
+  end
+  local list = { sample(x(3, 5)), sample(x(3, 5), 1), sample(x(3, 5), -1, true), sample(x()), sample(x(0, 3), 2) }
+  list[#list + 1] = sample(x(2, 3, 4), row.single and 2 or { 1, 3 })
+  list[#list + 1] = sample(x(2, 3, 2, 4), row.single and 1 or { 3, 4 }, true)
+  list[#list + 1] = sample(x(2, 3, 2, 4), 2)
+  if row.empty ~= false then
+    append(list, { sample(x(0, 3), 1), sample(x(2, 0), row.single and 2 or { 1, 2 }) })
+  end
+  entry.samples = append(list, row.samples)
+  entry.errors = append({}, row.errors)
+  if row.empty == false then entry.errors[#entry.errors + 1] = { sample(x(0, 3), 1), "shape (0, 3)" } end
+  entry.lengths = function(n) return sample(x(2, n), 2), sample(x(n, 3), 1) end
+  entry.large = row.large or { sample(x(300, 257), 2), sample(x(300, 257), 1), sample(x(70000)) }
+  return entry
+end
+
+-- ---------------------------------------------------------------------------------------------
+-- The entries of the registry
+
+local infos, order = {}, {}
+for _, op in ipairs(core.ops()) do
+  local key, n = op.name, 1
+  while infos[key] do
+    n = n + 1
+    key = op.name .. "/" .. n
+  end
+  infos[key] = op
+  order[#order + 1] = key
+end
+
+-- The keys of all ops, in the registry's order; those that the environment's CNN_OPS names, where it is
+-- set: names or Lua patterns of whole names, with commas between. One that names nothing is an error.
+function db.keys()
+  local filter = os.getenv "CNN_OPS"
+  if not filter or filter == "" then return order end
+  local list, seen = {}, {}
+  for pattern in filter:gmatch "[^,%s]+" do
+    local found = false
+    for _, key in ipairs(order) do
+      if key == pattern or key:match("^" .. pattern .. "$") then
+        found = true
+        if not seen[key] then list[#list + 1] = key end
+        seen[key] = true
+      end
+    end
+    if not found then error("CNN_OPS: no op is named " .. pattern) end
+  end
+  return list
+end
+
+local entries
+
+-- The gradient ops of the rows of unary.def follow from their function's entries: `name_backward(dy, v,
+-- params)` with v = x or the function's value.
+local function derived(name, forward)
+  local info = infos[name]
+  local saves = info.saves
+  local args = forward.args or {}
+  local x_options = { lo = forward.lo, hi = forward.hi, away = forward.away }
+  local function slope(x)
+    local h = 1e-3 * math.max(1, math.abs(x))
+    local function f(v) return forward.scalar(v, unpack(args)) end
+    -- the difference quotient of order 4
+    return (8 * (f(x + h) - f(x - h)) - (f(x + 2 * h) - f(x - 2 * h))) / (12 * h)
+  end
+  return {
+    kind = "derived", elementwise = true, dtypes = "float", internal_dtypes = true, slope = slope, saves = saves,
+    args = args, x_options = x_options, forward = forward, second = forward.second,
+  }
+end
+
+local function load_entries()
+  entries = {}
+  local pipe = assert(io.popen "ls spec/opdb/*.lua")
+  for path in pipe:lines() do
+    for name, entry in pairs(dofile(path)) do
+      if not infos[name] then error(("%s: there is no op %s"):format(path, name)) end
+      if entries[name] then error(("%s: %s has an entry already"):format(path, name)) end
+      entries[name] = entry
+    end
+  end
+  pipe:close()
+  for _, name in ipairs(order) do
+    local forward = entries[name:match "^(.*)_backward$" or ""]
+    if not entries[name] and forward and forward.kind == "unary" then entries[name] = derived(name:sub(1, -10), forward) end
+  end
+  for key, entry in pairs(entries) do
+    entry.key, entry.info, entry.name = key, infos[key], infos[key].name
+    local number = 0
+    local function seed(sample)
+      number = number + 1
+      words.seed(sample, key, number)
+    end
+    for _, sample in ipairs(entry.samples or {}) do seed(sample) end
+    for _, case in ipairs(entry.errors or {}) do seed(case[1]) end
+    if entry.tails then seed(entry.tails) end
+    if entry.large then
+      if entry.large.n then entry.large = { entry.large } end
+      for _, sample in ipairs(entry.large) do seed(sample) end
+    end
+  end
+end
+
+-- The entry of an op; nil where there is none.
+function db.entry(key)
+  if not entries then load_entries() end
+  return entries[key]
+end
+
+return db

@@ -128,6 +128,20 @@ function db.compare(row)
   return db.binary(row)
 end
 
+-- The errors of a dim argument: make(tensor of two dims or none, dim) gives the sample. With `list`, of a
+-- list of dims.
+function db.dim_errors(make, list)
+  local function wrap(...) return list and { ... } or (...) end
+  local errors = {
+    { make(T { 2, 3 }, wrap(3)), "dim 3 is out of range for a tensor with 2 dims (1..2)" },
+    { make(T { 2, 3 }, wrap(-3)), "dim -3 is out of range for a tensor with 2 dims (-2..-1)" },
+    { make(T { 2, 3 }, wrap(0)), "0: Lua dims start at 1 (or count from the end: -1)" },
+    { make(T {}, wrap(2)), "dim 2 is out of range: the tensor has 0 dims" },
+  }
+  if list then errors[#errors + 1] = { make(T { 2, 3 }, wrap(2, -1)), "dim 2 is given twice" } end
+  return errors
+end
+
 -- A function of the elements over some dims, of x, dim and keepdim:
 --   reduction { ref = function(list of elements, arguments behind keepdim ...) end, x = {lo, hi ...},
 --               lead = arguments between x and dim, rest = arguments behind keepdim,
@@ -163,7 +177,8 @@ function db.reduction(row)
     append(list, { sample(x(0, 3), 1), sample(x(2, 0), row.single and 2 or { 1, 2 }) })
   end
   entry.samples = append(list, row.samples)
-  entry.errors = append({}, row.errors)
+  entry.errors = append(db.dim_errors(sample), row.errors)
+  if not row.single then entry.errors[#entry.errors + 1] = { sample(x(2, 3), { 2, -1 }), "dim 2 is given twice" } end
   if row.empty == false then entry.errors[#entry.errors + 1] = { sample(x(0, 3), 1), "shape (0, 3)" } end
   entry.lengths = function(n) return sample(x(2, n), 2), sample(x(n, 3), 1) end
   entry.large = row.large or { sample(x(300, 257), 2), sample(x(300, 257), 1), sample(x(70000)) }

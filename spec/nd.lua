@@ -233,6 +233,13 @@ function nd:reduce(dims, keepdim, fn)
     group[#group + 1] = self.list[k]
   end)
   local lists, count = {}, nil
+  if total == 0 then -- nothing to see: fn of a group of nothings tells how many results there are
+    local group, n = {}, 1
+    for d in pairs(set) do n = n * self.shape[d] end
+    for i = 1, n do group[i] = 0 end
+    count = select("#", fn(group))
+    for i = 1, count do lists[i] = {} end
+  end
   for g = 1, total do
     local values = { fn(groups[g]) }
     count = #values

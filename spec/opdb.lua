@@ -145,7 +145,7 @@ end
 -- A function of the elements over some dims, of x, dim and keepdim:
 --   reduction { ref = function(list of elements, arguments behind keepdim ...) end, x = {lo, hi ...},
 --               lead = arguments between x and dim, rest = arguments behind keepdim,
---               single = true where only one dim is allowed, empty = false where nothing has no value }
+--               single = true where only one dim is allowed, empty = false where nothing has no value, "nan" where it has no gradient }
 function db.reduction(row)
   local entry, lead, rest = copy(row), row.lead or {}, row.rest or {}
   entry.kind = "reduction"
@@ -174,7 +174,8 @@ function db.reduction(row)
   list[#list + 1] = sample(x(2, 3, 2, 4), row.single and 1 or { 3, 4 }, true)
   list[#list + 1] = sample(x(2, 3, 2, 4), 2)
   if row.empty ~= false then
-    append(list, { sample(x(0, 3), 1), sample(x(2, 0), row.single and 2 or { 1, 2 }) })
+    local function none(...) return with(sample(...), { grad = row.empty ~= "nan" }) end
+    append(list, { none(x(0, 3), 1), none(x(2, 0), row.single and 2 or { 1, 2 }) })
   end
   entry.samples = append(list, row.samples)
   entry.errors = append(db.dim_errors(sample), row.errors)

@@ -372,8 +372,13 @@ static void merge_pieces(const work *w) {
 // ---------------------------------------------------------------------------------------------
 // Calls
 
-static cnn_dtype computed_dtype(const cnn_call *call) {
+static const cnn_reduction *reduction_of(const cnn_call *call) {
   const cnn_reduction *op = call->kernel->data;
+  return op->as_bool && call->out[0].dtype == CNN_BOOL ? op->as_bool : op;
+}
+
+static cnn_dtype computed_dtype(const cnn_call *call) {
+  const cnn_reduction *op = reduction_of(call);
   cnn_dtype dtype = op->by_result ? call->out[0].dtype : call->in[0].dtype;
   // Sums of a block of bytes are exact in float, and quicker.
   if (cnn_dtype_size(call->in[0].dtype) == 1 && !op->multiplies) return CNN_F32;
@@ -397,7 +402,7 @@ static int fold_type(cnn_dtype dtype) {
 }
 
 static void prepare(work *w, const cnn_call *call) {
-  const cnn_reduction *op = call->kernel->data;
+  const cnn_reduction *op = reduction_of(call);
   const cnn_view *x = &call->in[0];
   w->call = call;
   w->op = op;

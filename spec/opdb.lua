@@ -81,6 +81,12 @@ function db.unary(row)
   end
   entry.scalar = row.ref
   entry.samples = append({ sample(3, 5), sample(2, 3, 2, 4), sample(), sample(0, 3) }, row.samples)
+  if row.special ~= false then
+    -- the ends of the domain, and beyond it
+    local values = { 0 / 0, 1 / 0, -1 / 0, 0, 1, -1, 25, -25, 0.25, -0.25 }
+    append(entry.samples, { with(S(T({ 10 }, { values = values }), unpack(args)), { only = "float", grad = false }) })
+  end
+  entry.errors = append({ { S("a", unpack(args)), "expected a tensor, got" } }, row.errors)
   entry.tails = row.tails ~= false and sample(70) or nil
   entry.large = row.large or sample(300, 257)
   return entry
@@ -142,10 +148,19 @@ function db.dim_errors(make, list)
   return errors
 end
 
+-- For points where difference quotients are no help: fails unless the sum of fn(x) has this gradient at a
+-- float64 x of these values.
+function db.expect_gradient(expected, fn, values)
+  local x = core.tensor(values, { dtype = "float64", requires_grad = true })
+  fn(x):sum():backward()
+  require "spec.helper".elements(x.grad, expected, 1e-15)
+end
+
 -- A function of the elements over some dims, of x, dim and keepdim:
 --   reduction { ref = function(list of elements, arguments behind keepdim ...) end, x = {lo, hi ...},
 --               lead = arguments between x and dim, rest = arguments behind keepdim,
---               single = true where only one dim is allowed, empty = false where nothing has no value, "nan" where it has no gradient }
+--               single = true where only one dim is allowed, empty = false where nothing has no value,
+--               "nan" where it has one without a gradient }
 function db.reduction(row)
   local entry, lead, rest = copy(row), row.lead or {}, row.rest or {}
   entry.kind = "reduction"

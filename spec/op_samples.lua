@@ -4,7 +4,8 @@
 --   T(shape, options)      a tensor whose dtype is the one under test. Options: lo, hi (the range of its
 --                          values), away (a list of points that they keep a distance from), distinct
 --                          (no two are alike), ints = {lo, hi} (the range in integer dtypes), values (a
---                          list of them), dtype (one that stays), grad = false (never wants a gradient)
+--                          list of them), dtype (one that stays), grad = false (never wants a gradient),
+--                          whole (no two elements share memory: what an op changes is so by itself)
 --   I(shape, n, options)   an int64 tensor of positions from 1 to n; I(shape, list) of just these
 --   M(shape, options)      a bool tensor
 --   L { ... }              a list of tensors
@@ -77,6 +78,14 @@ function samples.seed(sample, name, number)
     end
   end
   for i = 1, sample.n do give(sample[i]) end
+end
+
+-- Keeps a spec (or each of a list) from layouts in which elements share memory.
+function samples.mark_whole(v)
+  if is_spec(v) then v.whole = true end
+  if is_list(v) then
+    for _, w in ipairs(v) do w.whole = true end
+  end
 end
 
 -- Calls visit(spec, number of it) for every tensor of a sample.

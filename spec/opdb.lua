@@ -277,6 +277,10 @@ local function load_entries()
     local function seed(sample)
       number = number + 1
       words.seed(sample, key, number)
+      -- where elements share memory, nothing can be changed in place
+      for i, param in ipairs(entry.info.params) do
+        if param.changed then words.mark_whole(sample[i]) end
+      end
     end
     for _, sample in ipairs(entry.samples or {}) do seed(sample) end
     for _, case in ipairs(entry.errors or {}) do seed(case[1]) end

@@ -26,6 +26,7 @@
 --
 -- A sample may carry, by with(S(...), {...}): only (a class: dtypes that it is for), grad, second, tol,
 -- grad_tol, layouts = false (only contiguous), in_place = false.
+local cnn = require "cnn"
 local core = require "cnn.core"
 local nd = require "spec.nd"
 local words = require "spec.op_samples"
@@ -151,7 +152,7 @@ end
 -- For points where difference quotients are no help: fails unless the sum of fn(x) has this gradient at a
 -- float64 x of these values.
 function db.expect_gradient(expected, fn, values)
-  local x = core.tensor(values, { dtype = "float64", requires_grad = true })
+  local x = cnn.tensor(values, { dtype = "float64", requires_grad = true })
   fn(x):sum():backward()
   require "spec.helper".elements(x.grad, expected, 1e-15)
 end

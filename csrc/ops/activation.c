@@ -93,8 +93,11 @@ const cnn_op cnn_op_glu = {
 // normalize
 
 static void normalize(cnn_frame *f, const cnn_arg *args, cnn_results *r) {
+  double eps = cnn_arg_number(&args[3]), smallest = 0x1p-24;
+  // What is too small for float16 must not become 0, which would make zeros NaN.
+  if (args[0].t->dtype == CNN_F16 && eps > 0 && eps < smallest) eps = smallest;
   cnn_arg norm = CNN_A_T(cnn_do(f, norm, args[0], args[1], args[2], CNN_A_I(1)));
-  cnn_arg least = CNN_A_T(cnn_do(f, clamp_scalar, norm, args[3], CNN_A_N(INFINITY)));
+  cnn_arg least = CNN_A_T(cnn_do(f, clamp_scalar, norm, CNN_A_N(eps), CNN_A_N(INFINITY)));
   cnn_results_add(f, r, DIV(args[0], least).t);
 }
 

@@ -390,6 +390,32 @@ function nd.cat(arrays, dim)
 end
 
 -- ---------------------------------------------------------------------------------------------
+-- Windows over the last n dims
+
+-- One number per dim: v is a list of n, or a number (or a list of one) for all.
+function nd.sizes(v, n)
+  if type(v) == "table" and #v == n then return v end
+  local list = {}
+  for d = 1, n do list[d] = type(v) == "table" and v[1] or v end
+  return list
+end
+
+-- Calls visit(position in the result, in the kernel, in the input) wherever a window's place is inside
+-- the input. w: lists out, kernel, input (sizes), stride, dilation, before (padding).
+function nd.windows(w, visit)
+  local q = {}
+  each(w.out, function(p)
+    each(w.kernel, function(t)
+      for d = 1, #w.input do
+        q[d] = (p[d] - 1) * w.stride[d] + (t[d] - 1) * w.dilation[d] - w.before[d] + 1
+        if q[d] < 1 or q[d] > w.input[d] then return end
+      end
+      visit(p, t, q)
+    end)
+  end)
+end
+
+-- ---------------------------------------------------------------------------------------------
 -- Products of matrices
 
 -- (..., n, k) times (..., k, m); vectors as in matmul.

@@ -216,13 +216,13 @@ local function shape(n, a, b, size)
   return list
 end
 
-local function text(list) return "(" .. table.concat(list, ", ") .. ")" end
+local function text(list) return "(" .. table.concat(list, "x") .. ")" end
 
 local function conv_entry(n)
   local x, w = shape(n, 2, 4, 5), shape(n, 6, 4, 3)
   local errors = {
-    { S(T { 5 }, T(w)), ("input must have %d dims, or %d without a batch, not 1 (5,)"):format(n + 2, n + 1) },
-    { S(T(x), T { 4, 3 }), ("weight must have %d dims, not 2 (4, 3)"):format(n + 2) },
+    { S(T { 5 }, T(w)), ("input must have %d dims, or %d without a batch, not 1 (5)"):format(n + 2, n + 1) },
+    { S(T(x), T { 4, 3 }), ("weight must have %d dims, not 2 (4x3)"):format(n + 2) },
     { S(T(x), T(shape(n, 6, 3, 3))), ("input has 4 channels %s but weight expects 3"):format(text(x)) },
     { S(T(x), T(w), nil, 1, 0, 1, 2), "but weight expects 8 " .. text(w) .. " with these groups" },
     { S(T(x), T(w), nil, 1, 0, 1, 4), "weight has 6 output channels, which 4 groups don't divide" },
@@ -236,8 +236,9 @@ local function conv_entry(n)
     { S(T(x), T(w), nil, { 1, 1, 1, 1 }), "stride" },
     { S(T(x), T(w), nil, 1, { 1, 1, 1, 1, 1 }), ("padding has 5 sizes for %d spatial dim"):format(n) },
     { S(T(x), T(shape(n, 6, 4, 7)), nil, 1), "spans 7 in spatial dim 1, which is more than the input" },
-    { S(T(x), T(w), nil, 1, 0, 3), "spans 7 in spatial dim 1" }, { S(T(x), T(w, { dtype = "float64" })), "dtype" },
-    { S(T(x), T(shape(n, 6, 4, 0))), "kernel" },
+    { S(T(x), T(w), nil, 1, 0, 3), "spans 7 in spatial dim 1" },
+    { S(T(x), T(w, { dtype = "float64" })), "input is float32 but weight is float64" },
+    { S(T(x), T(shape(n, 6, 4, 0))), "weight has an empty kernel " .. text(shape(n, 6, 4, 0)) },
   }
   return {
     dtypes = "float", dense = n ~= 2, samples = samples(n), ref = conv, errors = errors,
@@ -305,8 +306,9 @@ local function transposed_entry(n)
       { S(T(x), T(w), nil, 2, 0, 2), "output_padding 2 must be smaller than stride 2 or dilation 1" },
       { S(T(x), T(w), nil, 1, 4), "and this padding leaves no output in spatial dim 1" },
       { S(T(shape(n, 2, 4, 0)), T(w)), "leaves no output in spatial dim 1" },
-      { S(T(x), T(w, { dtype = "float64" })), "dtype" }, { S(T(x), T(w), nil, 1, "same"), "padding" },
-      { S(T(x), T(shape(n, 4, 6, 0))), "kernel" },
+      { S(T(x), T(w, { dtype = "float64" })), "input is float32 but weight is float64" },
+      { S(T(x), T(w), nil, 1, "same"), "padding" },
+      { S(T(x), T(shape(n, 4, 6, 0))), "weight has an empty kernel" },
     },
     large = ({
       S(T { 4, 16, 300 }, T { 16, 24, 4 }, T { 24 }, 2, 1), S(T { 2, 16, 24, 20 }, T { 16, 12, 4, 4 }, T { 12 }, 2, 1),

@@ -6,8 +6,9 @@ local db = require "spec.opdb"
 local T, S, with, nd = db.T, db.S, db.with, db.nd
 local unpack = table.unpack or unpack -- luacheck: ignore
 
-local int64 = { dtype = "int64" } -- in a sample whose other tensors are floats: dtypes differ
-local differ = "dtype"
+local int64 = { dtype = "int64" }
+-- where one tensor is int64 and another is not
+local differ = "convert one, e.g. "
 
 -- The matrices in an array's last two dims, transposed where t holds.
 local function turned(x, t)

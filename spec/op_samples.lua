@@ -4,7 +4,9 @@
 --   T(shape, options)      a tensor whose dtype is the one under test. Options: lo, hi (the range of its
 --                          values), away (a list of points that they keep a distance from), distinct
 --                          (no two are alike), ints = {lo, hi} (the range in integer dtypes), values (a
---                          list of them), dtype (one that stays), grad = false (never wants a gradient),
+--                          list of them), dtype (one that stays), computed = true (float32 where the
+--                          dtype under test is a half one), plain = true (contiguous in every layout),
+--                          grad = false (never wants a gradient),
 --                          whole (no two elements share memory: what an op changes is so by itself)
 --   I(shape, n, options)   an int64 tensor of positions from 1 to n; I(shape, list) of just these
 --   M(shape, options)      a bool tensor
@@ -66,6 +68,8 @@ samples.is_spec, samples.is_list = is_spec, is_list
 
 -- Gives every spec of a sample the seed of its place. Called once per sample, when an entry is taken in.
 function samples.seed(sample, name, number)
+  if sample.seeded then error(name .. ": two entries share a sample", 0) end
+  sample.seeded = true
   local seed = number * 1009 + 17
   for i = 1, #name do seed = (seed * 31 + name:byte(i)) % 2147483629 end
   local place = 0
@@ -153,6 +157,8 @@ local function float_values(spec, n, random)
   end
   return list
 end
+
+samples.float_values = float_values
 
 local function integer_values(spec, n, random, unsigned)
   local lo, hi = -4, 4
@@ -271,13 +277,18 @@ local function hole(dtype, kind)
   return kind == "index" and 101 or 77 -- a position that no tensor here has
 end
 
+local function dtype_of(spec, dtype)
+  if spec.computed and (dtype == "float16" or dtype == "bfloat16") then return "float32" end
+  return spec.dtype or dtype
+end
+
 -- The tensor of a spec: itself, and the one that it is a view of. context: dtype, layout (one of
 -- samples.layouts), device.
 function samples.tensor(spec, context, number)
-  local dtype = spec.dtype or context.dtype
+  local dtype = dtype_of(spec, context.dtype)
   if spec.kind == "index" and context.index_dtype then dtype = context.index_dtype end
   local shape, rank = spec.shape, #spec.shape
-  local plan = context.layout and context.layout[2](shape, number) or {}
+  local plan = context.layout and not spec.plain and context.layout[2](shape, number) or {}
   if plan.expand and spec.whole then plan = {} end
   local order = plan.order
   if not order then
@@ -332,7 +343,7 @@ end
 
 -- A large tensor of a spec, made natively. For comparing runs with each other.
 function samples.large_tensor(spec, dtype)
-  dtype = spec.dtype or dtype
+  dtype = dtype_of(spec, dtype)
   local options = { dtype = dtype }
   if spec.values then return samples.tensor(spec, { dtype = dtype }, 1) end
   cnn.manual_seed(spec.seed)
@@ -412,7 +423,7 @@ end
 function samples.describe(sample, context)
   local parts = {}
   local function text(v)
-    if is_spec(v) then return (v.dtype or context.dtype) .. "(" .. table.concat(v.shape, "x") .. ")" end
+    if is_spec(v) then return dtype_of(v, context.dtype) .. "(" .. table.concat(v.shape, "x") .. ")" end
     if type(v) == "table" then
       local list = {}
       for _, w in ipairs(v) do list[#list + 1] = text(w) end

@@ -167,7 +167,7 @@ local function integer_values(spec, n, random, unsigned)
   elseif (spec.lo or -1) >= 0 then
     lo, hi = math.ceil(spec.lo), math.ceil(spec.lo) + 4
   end
-  if unsigned then lo, hi = math.max(lo, 0), math.max(hi, 4) end
+  if unsigned and lo < 0 then lo, hi = 0, math.max(hi, 4) end
   local list = {}
   for i = 1, n do
     repeat list[i] = lo + math.floor(random() * (hi - lo + 1)) until allowed(list[i], spec.away)

@@ -3,6 +3,8 @@
 -- spec/op_checks.lua for what is checked. CNN_OPS=sum,mean,conv.* runs these ops alone.
 local db = require "spec.opdb"
 local checks = require "spec.op_checks"
+local gradients = require "spec.op_gradients"
+local limits = require "spec.op_limits"
 
 describe("op", function()
   local missing = {}
@@ -12,7 +14,12 @@ describe("op", function()
       missing[#missing + 1] = key
     else
       it(key .. ": values", function() checks.values(entry) end)
-      it(key .. ": gradients", function() checks.gradients(entry) end)
+      it(key .. ": gradients", function() gradients.check(entry) end)
+      it(key .. ": errors", function() limits.errors(entry) end)
+      it(key .. ": failing allocations", function() limits.failures(entry) end)
+      if entry.tails or entry.lengths or entry.large then
+        it(key .. ": sizes", function() limits.sizes(entry) end)
+      end
       if entry.check then
         entry.check(entry, function(name, fn) it(key .. ": " .. name, fn) end)
       end

@@ -9,12 +9,11 @@ local function leaky(x, w) return x > 0 and x or w * x end
 
 local function x(...) return T({ ... }, { away = { 0 } }) end
 
-local glu_errors = db.dim_errors(function(t, dim) return S(t, dim) end)
-for _, case in ipairs {
+local glu_errors = db.append(db.dim_errors(function(t, dim) return S(t, dim) end), {
   { S(T { 2, 3 }, 2), "x of shape (2, 3) can't be halved in dim 2: its size must be even" },
   { S(T { 2, 3 }), "x of shape (2, 3) can't be halved in dim 2" },
   { S(T {}), "can't be halved in dim 1: its size must be even" },
-} do glu_errors[#glu_errors + 1] = case end
+})
 
 return {
   -- one slope for everything, or one for each channel

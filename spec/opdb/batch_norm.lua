@@ -127,10 +127,7 @@ local function refusals_of_training(make)
   return list
 end
 
-local function append(list, more)
-  for _, v in ipairs(more) do list[#list + 1] = v end
-  return list
-end
+local append = db.append
 
 local function backward_sample(x, weight, training, needs)
   local c = { x[2] }

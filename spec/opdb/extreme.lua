@@ -51,26 +51,19 @@ local function special() return {
   S(x(2, 3, 2, 2, 3), 3), S(x(), 1), S(x(), -1, true), S(x(1, 1), 2), S(x(2, 0, 3), 1), S(x(0, 3), 2, true),
 } end
 
-local function with_all(list, all)
-  local joined = {}
-  for _, part in ipairs { list, all } do
-    for _, sample in ipairs(part) do joined[#joined + 1] = sample end
-  end
-  return joined
-end
 
 local function nothing() return {
   { S(T { 0, 3 }, 1), "x of shape (0, 3) has no element to choose from in dim 1" },
   { S(T { 2, 0 }, 2), "x of shape (2, 0) has no element to choose from in dim 2" },
 } end
 local function nothing_at_all()
-  return with_all(nothing(), { { S(T { 0, 3 }), "has no element to choose from in dim 1" } })
+  return db.append(nothing(), { { S(T { 0, 3 }), "has no element to choose from in dim 1" } })
 end
 
 local function value_op(fn)
   return db.reduction {
     ref = value(fn), x = { distinct = true }, dtypes = "all", empty = false, errors = nothing_at_all(),
-    samples = with_all(special(), { S(x(2, 3, 2, 2, 2), { 1, -1, 3 }), S(x(2, 3), {}), S(x(2, 3), nil, true) }),
+    samples = db.append(special(), { S(x(2, 3, 2, 2, 2), { 1, -1, 3 }), S(x(2, 3), {}), S(x(2, 3), nil, true) }),
     check = function(_, run)
       run("shares the gradient among equals", function()
         local third = 1 / 3
@@ -84,7 +77,7 @@ end
 local function place_op(fn)
   return db.reduction {
     ref = place(fn), x = { distinct = true }, dtypes = "all", out = "int64", grad = false, empty = false, single = true,
-    errors = nothing_at_all(), samples = with_all(special(), { S(x(2, 3), nil, true) }),
+    errors = nothing_at_all(), samples = db.append(special(), { S(x(2, 3), nil, true) }),
   }
 end
 
@@ -96,10 +89,10 @@ end
 
 local function pick_op(fn)
   return {
-    kind = "reduction", dtypes = "all", out = picked, errors = with_all(nothing(),
+    kind = "reduction", dtypes = "all", out = picked, errors = db.append(nothing(),
       db.dim_errors(function(t, dim) return S(t, dim) end)),
     ref = function(a, dim, keepdim) return a:reduce(dim, keepdim, fn) end,
-    samples = with_all(special(), { S(x(3, 5), 1), S(x(3, 5), -1, true), S(x(2, 3, 4), 2), S(x(2, 3, 2, 4), 1, true),
+    samples = db.append(special(), { S(x(3, 5), 1), S(x(3, 5), -1, true), S(x(2, 3, 4), 2), S(x(2, 3, 2, 4), 1, true),
       S(x(2, 40), 2) }),
     lengths = function(n) return S(x(2, n), 2), S(x(n, 3), 1) end,
     large = large(),
@@ -116,14 +109,14 @@ local function choice(fn)
     if nd.is(dim) then return nd.map(function(v, w) return (fn { v, w }) end, a, dim) end
     return a:reduce(dim, keepdim, fn)
   end
-  entry.samples = with_all(entry.samples, { S(x(3, 5)), S(x()), S(x(2, 3, 2, 2)), S(x(3, 5), y(3, 5)),
+  entry.samples = db.append(entry.samples, { S(x(3, 5)), S(x()), S(x(2, 3, 2, 2)), S(x(3, 5), y(3, 5)),
     S(x(3, 1), y(5)), S(x(2, 3), y()) })
-  entry.errors = with_all(entry.errors, {
+  entry.errors = db.append(entry.errors, {
     { S(T { 0, 3 }), "has no element to choose from in dim 1" },
     { S(T { 2, 3 }, T { 4 }), "shapes (2, 3) and (4,) don't broadcast" },
     { S(T { 2, 3 }, "a"), "argument 2 (dim): expected" },
   })
-  entry.large = with_all(entry.large, { S(x(70000)), S(x(300, 257), y(257)) })
+  entry.large = db.append(entry.large, { S(x(70000)), S(x(300, 257), y(257)) })
   return entry
 end
 
@@ -136,7 +129,7 @@ end
 local median_all = {
   dtypes = "all",
   ref = function(a) return a:reduce(nil, false, value(median)) end,
-  samples = with_all(without_dim { S(x(5)), S(x(4)), S(x(3, 5)), S(x()), S(x(2, 3, 2, 2)), S(x(40)) }, {
+  samples = db.append(without_dim { S(x(5)), S(x(4)), S(x(3, 5)), S(x()), S(x(2, 3, 2, 2)), S(x(40)) }, {
     with(S(T({ 4 }, { values = { 3, 1, 3, 1 } })), { grad = false }),
     with(S(T({ 3 }, { values = { 1, NAN, 3 } })), { only = "float", grad = false }),
     with(S(T({ 3 }, { values = { INF, -INF, 3 } })), { only = "float", grad = false }),
@@ -158,8 +151,8 @@ median_of.ref = function(a, dim, keepdim)
   if dim == nil then return median_all.ref(a) end
   return a:reduce(dim, keepdim, median)
 end
-median_of.samples = with_all(median_of.samples, { S(x(3, 5)), S(x()), S(x(4)) })
-median_of.large = with_all(median_of.large, { S(x(70000)) })
+median_of.samples = db.append(median_of.samples, { S(x(3, 5)), S(x()), S(x(4)) })
+median_of.large = db.append(median_of.large, { S(x(70000)) })
 
 return {
   amax = value_op(largest), amin = value_op(smallest),

@@ -51,10 +51,7 @@ local function forms(options, t)
   }
 end
 
-local function append(list, more)
-  for _, v in ipairs(more) do list[#list + 1] = v end
-  return list
-end
+local append = db.append
 
 local function dims(fn)
   return db.dim_errors(fn or function(x, dim) return S(x, dim) end)

@@ -31,7 +31,7 @@ return {
       S(x(2, 3, 1, 2, 2), T { 3 }),
     },
     errors = {
-      { S(T { 2, 3, 4 }, T { 4 }), "weight of shape (4,) has 4 elements: it takes one, or one for each of the 3 chann" },
+      { S(T { 2, 3, 4 }, T { 4 }), "weight of shape (4,) has 4 elements: it takes one, or one for each of the 3" },
       { S(T { 4 }, T { 4 }), "weight of shape (4,) has 4 elements: it takes one, or one for each of the 1 channels" },
       { S(T { 2, 3 }, 0.5), "argument 2 (weight): expected a tensor" },
     },

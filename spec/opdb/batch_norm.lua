@@ -97,7 +97,7 @@ local function vector(name, sample)
   return {
     { sample(T { 2, 3, 4 }, T { 4 }), name .. " has shape (4,) but x (2, 3, 4) has 3 channels" },
     { sample(T { 2, 1 }, T { 1, 1 }), name .. " has shape (1, 1) but x (2, 1) has 1 channel" },
-    { sample(T { 2, 3 }, T({ 3 }, { dtype = "float32" })), name .. " is float32 but x is float64: convert one" },
+    { sample(T { 2, 3 }, T({ 3 }, { dtype = "int32" })), name .. " is int32 but x is float32: convert one" },
   }
 end
 

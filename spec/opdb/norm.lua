@@ -85,8 +85,8 @@ local function refusals(sample)
     { sample(T {}, { 1 }), "whose last dims are not normalized_shape (1,)" },
     { sample(T { 2, 3 }, { 3 }, T { 2 }), "weight has shape (2,) but normalized_shape is (3,)" },
     { sample(T { 2, 3 }, { 3 }, nil, T { 1, 3 }), "bias has shape (1, 3) but normalized_shape is (3,)" },
-    { sample(T { 2, 3 }, { 3 }, T({ 3 }, { dtype = "float32" })), "weight is float32 but x is float64: convert one" },
-    { sample(T { 2, 3 }, { 3 }, nil, T({ 3 }, { dtype = "int64" })), "bias is int64 but x is float64: convert one" },
+    { sample(T { 2, 3 }, { 3 }, T({ 3 }, { dtype = "int32" })), "weight is int32 but x is float32: convert one" },
+    { sample(T { 2, 3 }, { 3 }, nil, T({ 3 }, { dtype = "int64" })), "bias is int64 but x is float32: convert one" },
   }
 end
 

@@ -248,7 +248,7 @@ end
 local function on_meta(where, entry, sample, context, results)
   local fn = caller(entry)
   local arguments = words.arguments(sample, { dtype = context.dtype, layout = context.layout, device = "meta" })
-  if entry.dynamic then
+  if entry.dynamic or sample.dynamic then
     if pcall(call, fn, arguments) then error(where .. ": on meta it must raise: its shape depends on values", 0) end
     return
   end

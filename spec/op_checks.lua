@@ -263,6 +263,11 @@ local function on_meta(where, entry, sample, context, results)
   end
 end
 
+-- References draw from this seed, from counter 0 on.
+local function seed_generator(entry)
+  if entry.info.random then cnn.manual_seed(db.SEED) end
+end
+
 -- One call: values, dtypes, form of the results; arguments as they were.
 local function check_call(entry, sample, context)
   local where = describe(entry, sample, context)
@@ -270,6 +275,7 @@ local function check_call(entry, sample, context)
   local before = snapshot(arguments)
   local expected = reference(entry, sample, context, arguments)
   local dtypes_of = words.arrays(sample, arguments)
+  seed_generator(entry)
   local results = call(caller(entry), arguments)
   if #results == 0 and not entry.silent then error(where .. ": there is no result", 0) end
   local list = outcome(entry, results, arguments)
@@ -305,6 +311,7 @@ local function check_in_place(entry, sample, context, where, results)
   local fits = x.dtype == y.dtype and same_shape(x.shape, y.shape)
   local shared = false
   for d, stride in ipairs(x:stride()) do shared = shared or stride == 0 and x.shape[d] > 1 end
+  seed_generator(entry)
   local ok, got = pcall(fn, unpack(arguments, 1, arguments.n))
   where = where .. ": in place"
   if fits and not shared then

@@ -348,7 +348,7 @@ function samples.large_tensor(spec, dtype)
   if spec.values then return samples.tensor(spec, { dtype = dtype }, 1) end
   cnn.manual_seed(spec.seed)
   if spec.kind == "index" then return cnn.randint(1, spec.n + 1, spec.shape, options) end
-  if spec.kind == "mask" then return cnn.rand(spec.shape):gt(0.5) end
+  if spec.kind == "mask" or dtype == "bool" then return cnn.rand(spec.shape):gt(0.5) end
   if not IS_FLOAT[dtype] then return cnn.randint(0, 5, spec.shape, options) end
   local lo, hi = spec.lo or -2, spec.hi or 2
   return (cnn.rand(spec.shape, { dtype = "float32" }) * (hi - lo) + lo):to(dtype)

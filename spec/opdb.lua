@@ -49,6 +49,9 @@ db.CLASSES = {
 db.DTYPES = {
   "float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool",
 }
+-- The seed of random ops whose values are checked.
+db.SEED = 20260
+
 function db.category(dtype)
   return words.is_float[dtype] and "float" or dtype == "bool" and "bool" or "int"
 end

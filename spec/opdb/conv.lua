@@ -351,8 +351,9 @@ return {
       return S(T(dy), T(x), w, stride, padding, dilation, groups, bias)
     end),
     large = {
-      S(T { 2, 24, 40, 44 }, T { 2, 16, 40, 44 }, { 24, 16, 3, 3 }, 1, { 1, 1, 1, 1 }, 1, 1, true),
-      S(T { 2, 32, 40, 40 }, T { 2, 32, 40, 40 }, { 32, 1, 3, 3 }, 1, { 1, 1, 1, 1 }, 1, 32, true),
+      -- sums over thousands of places
+      with(S(T { 2, 24, 40, 44 }, T { 2, 16, 40, 44 }, { 24, 16, 3, 3 }, 1, { 1, 1, 1, 1 }, 1, 1, true), { tol = 8 }),
+      with(S(T { 2, 32, 40, 40 }, T { 2, 32, 40, 40 }, { 32, 1, 3, 3 }, 1, { 1, 1, 1, 1 }, 1, 32, true), { tol = 8 }),
     },
   },
   conv_transpose1d = transposed_entry(1),

@@ -254,9 +254,9 @@ local entries
 local function derived(name, forward)
   local args = forward.args or {}
   local of_value = infos[name].saves == "out"
-  local orders = forward.orders or 3
+  local orders, scalar = forward.orders or 3, forward.scalar
   local options = { lo = forward.lo, hi = forward.hi, away = forward.away }
-  local function value(x) return forward.scalar(x, unpack(args)) end
+  local function value(x) return scalar(x, unpack(args)) end
   -- The difference quotient of order 4.
   local function slope(x)
     local h = 1e-3
@@ -340,6 +340,11 @@ end
 function db.entry(key)
   if not entries then load_entries() end
   return entries[key]
+end
+
+-- Lets go of what an entry holds, once all is checked: collections take as long as the heap is large.
+function db.release(entry)
+  for key in pairs(entry) do entry[key] = nil end
 end
 
 return db

@@ -2,8 +2,8 @@
 // What the binding keeps per Lua state, and what its files share.
 //
 // The rule that keeps every error path free of leaks, on any Lua: a C function reads and checks its
-// arguments, then pushes empty boxes, then calls the core, which fills them, and raises once, at the
-// end. Whatever the core made is in a box by then, and the collector frees it.
+// arguments, then pushes empty boxes, then calls the core, which fills them, and raises once, at
+// the end. Whatever the core made is in a box by then, and the collector frees it.
 #ifndef CNN_LUA_STATE_H
 #define CNN_LUA_STATE_H
 
@@ -16,8 +16,9 @@ typedef struct cnn_scope cnn_scope;
 
 typedef struct cnn_lua {
   cnn_context ctx;
-  lua_State *L; // the coroutine that entered last
-  bool in_gc;   // a collection runs: finalizers must not start another
+  lua_State *L;      // the coroutine that entered last
+  bool in_gc;        // a collection runs: finalizers must not start another
+  bool no_room;      // a test wants failing requests to fail at once
   char library[256]; // where our own Lua files are: messages skip them
   // Pacing (gc.c).
   unsigned boxes_since_step;
@@ -43,8 +44,8 @@ static inline cnn_lua *cnn_state(lua_State *L) {
 // ---------------------------------------------------------------------------------------------
 // Boxes (box.c)
 
-// A userdata with one reference on an object of the core. The magic mixes in the address of a static,
-// so no other library's userdata passes for ours.
+// A userdata with one reference on an object of the core. The magic mixes in the address of a
+// static, so no other library's userdata passes for ours.
 typedef enum cnn_box_kind {
   CNN_BOX_TENSOR,
   CNN_BOX_NODE,
@@ -77,8 +78,8 @@ static inline cnn_box *cnn_to_box(lua_State *L, int i, cnn_box_kind kind) {
 cnn_box *cnn_push_box(lua_State *L, cnn_lua *S, cnn_box_kind kind);
 // Pushes an empty tensor box; `metatable` is the stack or upvalue index of the tensors' metatable.
 cnn_box *cnn_push_tensor_box(lua_State *L, cnn_lua *S, int metatable);
-// Pushes the one box of a tensor that Lua can meet again (parameters, gradients, state): from a weak
-// table, made on first sight. The tensor must stay alive meanwhile.
+// Pushes the one box of a tensor that Lua can meet again (parameters, gradients, state): from a
+// weak table, made on first sight. The tensor must stay alive meanwhile.
 void cnn_push_known_tensor(lua_State *L, cnn_lua *S, cnn_tensor *t);
 // Makes box i, just filled, the one of its tensor.
 void cnn_box_remember(lua_State *L, cnn_lua *S, int i);
@@ -116,7 +117,8 @@ const char *cnn_nearest(const char *name, const char *names);
 
 // Called on entry of everything that allocates, before anything is held.
 void cnn_pace(lua_State *L, cnn_lua *S);
-// After CNN_OOM: collects everything and empties the pools' caches. False when that can't be done now.
+// After CNN_OOM: collects everything and empties the pools' caches. False when that can't be done
+// now.
 bool cnn_make_room(lua_State *L, cnn_lua *S);
 // Releases host functions that the core gave back.
 void cnn_drain(lua_State *L, cnn_lua *S);
@@ -167,8 +169,8 @@ typedef struct cnn_function {
   const char *name;
   lua_CFunction function;
 } cnn_function;
-// Adds functions, each with the state and the tensors' metatable as upvalues 1 and 2, to the table on
-// top. The list ends with a NULL name.
+// Adds functions, each with the state and the tensors' metatable as upvalues 1 and 2, to the table
+// on top. The list ends with a NULL name.
 void cnn_set_functions(lua_State *L, cnn_lua *S, const cnn_function *list);
 
 // A graph node (autograd.c).

@@ -220,14 +220,14 @@ end
 function gradients_of.check(entry)
   local class = checks.class(entry)
   for s, sample in ipairs(entry.samples) do
-    if not checks.allows(sample, "float64") or class.float == false then break end
+    local float = class.float ~= false and checks.allows(sample, "float64")
     local context = { dtype = "float64" }
     local where = describe(entry, sample, context)
     local arguments = words.arguments(sample, context)
     local places = wanted(sample, arguments)
-    if entry.grad == false or entry.info.no_grad then
+    if float and (entry.grad == false or entry.info.no_grad) then
       check_refused_gradient(entry, sample, arguments)
-    elseif #places > 0 then
+    elseif float and #places > 0 then
       local rng = core.get_rng_state()
       local factor = tolerance(entry, sample, "grad_tol", "float64", { float64 = 1 })
       local by, cotangents = {}, {}

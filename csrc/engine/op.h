@@ -42,8 +42,8 @@
 //   shape     a list of sizes
 //   a|b|c     one of these words; the value is its index
 // After the type: `?` may be left out, `!` is changed in place, `*` a list whose numbers
-// (tensors) may also be written as arguments of their own, `=value` a default. Example: "x:tensor weight:tensor?
-// eps:number=1e-5 reduction:none|mean|sum=mean".
+// (tensors) may also be written as arguments of their own, `=value` a default. Example: "x:tensor
+// weight:tensor? eps:number=1e-5 reduction:none|mean|sum=mean".
 typedef enum cnn_type {
   CNN_T_TENSOR,
   CNN_T_OPERAND,
@@ -137,6 +137,8 @@ typedef struct cnn_infer {
 cnn_meta *cnn_infer_out(cnn_infer *I, cnn_dtype dtype, int ndim, const int64_t *shape);
 // Gives a meta of 4 dims channels-last strides; an error for another number of dims.
 cnn_status cnn_infer_channels_last(cnn_context *ctx, cnn_meta *out);
+// Fails unless the common dtype is a float: for gradients, whose kernels have loops for no other.
+cnn_status cnn_infer_need_float(const cnn_infer *I);
 // Adds a result like an elementwise one: all inputs of promotion broadcast; the stride order of the
 // first input that has the full shape. Fails when the shapes don't fit, naming both.
 cnn_status cnn_infer_broadcast(cnn_infer *I, cnn_dtype dtype);

@@ -129,6 +129,7 @@ static cnn_status infer_conv_backward_weight(cnn_infer *I) {
   const cnn_tensor *dy = I->in[0];
   const int64_t *shape = I->args[SHAPE].ints;
   int64_t work = cnn_numel(dy);
+  CNN_TRY(cnn_infer_need_float(I));
   for (int i = 1; i < I->args[SHAPE].n; i++) work *= shape[i];
   cnn_infer_out(I, I->dtype, I->args[SHAPE].n, shape);
   if (I->args[B_BIAS].i) cnn_infer_out(I, I->dtype, 1, shape);

@@ -85,9 +85,18 @@ const cnn_op cnn_op_adagrad_step_ = {
     .infer = infer_adagrad,
 };
 
+static cnn_status check_grads(const cnn_infer *I) {
+  for (int i = 0; i < I->n_in; i++)
+    if (!cnn_dtype_is_float((cnn_dtype)I->in[i]->dtype))
+      return cnn_fail(I->ctx, CNN_DTYPE, "gradient %d is %s, not a float", i + 1,
+                      cnn_dtype_name((cnn_dtype)I->in[i]->dtype));
+  return CNN_OK;
+}
+
 static cnn_status infer_grad_norm(cnn_infer *I) {
   double p = cnn_arg_number(&I->args[1]);
   if (!(p > 0)) return cnn_fail(I->ctx, CNN_INVALID, "p must be > 0, not %g", p);
+  CNN_TRY(check_grads(I));
   cnn_infer_out(I, CNN_F64, 0, NULL);
   return CNN_OK;
 }
@@ -101,8 +110,7 @@ const cnn_op cnn_op_grad_norm = {
 };
 
 static cnn_status infer_grad_scale(cnn_infer *I) {
-  (void)I;
-  return CNN_OK;
+  return check_grads(I);
 }
 
 const cnn_op cnn_op_grad_scale_ = {

@@ -328,7 +328,7 @@ const cnn_op cnn_op_dropout_eval = {
 };
 
 static cnn_status infer_dropout_backward(cnn_infer *I) {
-  CNN_TRY(check_float(I, I->dtype));
+  CNN_TRY(cnn_infer_need_float(I));
   cnn_infer_out(I, I->dtype, I->in[0]->ndim, I->in[0]->shape);
   cnn_strides_like(I->out[0].ndim, I->out[0].shape, I->in[0]->strides, I->out[0].strides);
   return CNN_OK;

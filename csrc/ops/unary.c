@@ -37,6 +37,7 @@ static cnn_status infer_predicate(cnn_infer *I) {
 }
 
 static cnn_status infer_backward(cnn_infer *I) {
+  CNN_TRY(cnn_infer_need_float(I));
   return cnn_infer_broadcast(I, I->dtype);
 }
 
@@ -148,6 +149,7 @@ const cnn_op cnn_op_clamp = {
 };
 
 static cnn_status infer_has_nan(cnn_infer *I) {
+  CNN_TRY(cnn_infer_need_float(I));
   cnn_infer_out(I, CNN_BOOL, 0, NULL);
   return CNN_OK;
 }

@@ -336,7 +336,7 @@ return {
   end)(),
   conv3d = conv_entry(3),
   conv_backward_input = {
-    dtypes = "float", internal_dtypes = true, dense = false, ref = backward_input,
+    dtypes = "float", dense = false, ref = backward_input,
     samples = gradient_samples(function(dy, x, w, stride, padding, dilation, groups)
       return S(T(dy), T(w), x, stride, padding, dilation, groups)
     end),
@@ -346,7 +346,7 @@ return {
     },
   },
   conv_backward_weight = {
-    dtypes = "float", internal_dtypes = true, ref = backward_weight,
+    dtypes = "float", ref = backward_weight,
     samples = gradient_samples(function(dy, x, w, stride, padding, dilation, groups, bias)
       return S(T(dy), T(x), w, stride, padding, dilation, groups, bias)
     end),

@@ -266,7 +266,7 @@ return {
     end,
   },
   cross_entropy_native = {
-    dtypes = "float", internal_dtypes = true,
+    dtypes = "float",
     -- largest and log_sum have one gradient together, that of their sum
     call = function(...)
       local loss, largest, log_sum, total = internal.cross_entropy_native(...)
@@ -286,7 +286,7 @@ return {
     end,
   },
   cross_entropy_backward = {
-    dtypes = "float", internal_dtypes = true,
+    dtypes = "float",
     call = function(dy, x, target, weight, largest, log_sum, total, ...)
       local dtype = x.dtype
       return internal.cross_entropy_backward(dy, x, target, weight, computed(largest, dtype), computed(log_sum, dtype),
@@ -341,14 +341,14 @@ return {
     check = check_weight_gradient(cnn.nll_loss),
   },
   nll_loss_native = {
-    dtypes = "float", internal_dtypes = true, ref = nll,
+    dtypes = "float", ref = nll,
     out = function(dtype) return { dtype, dtype == "float64" and "float64" or "float32" } end,
     samples = samples_of(KINDS, function(shape, classes, rows, weight, ignored, reduction)
       return S(T(shape), I(rows, classes), weight, ignored, reduction or "mean")
     end),
   },
   nll_loss_backward = {
-    dtypes = "float", internal_dtypes = true,
+    dtypes = "float",
     -- its derivative is the loss once more, so the total weight is that of these rows
     call = function(dy, target, weight, shape, ...)
       local x = cnn.zeros(shape, { dtype = dy.dtype, device = tostring(dy.device) })

@@ -129,7 +129,7 @@ local function loss_entry(name)
     large[i] = third and S(x, y, third, reduction) or S(x, y, reduction)
   end
   return {
-    dtypes = "floating_bool", internal_dtypes = true, floor = 1, samples = samples_of(row, row.samples),
+    dtypes = "floating_bool", floor = 1, samples = samples_of(row, row.samples),
     errors = shape_errors(row.third, row.errors), tails = nil,
     ref = function(x, y, ...)
       local w, reduction, parameter
@@ -163,7 +163,7 @@ local function backward_entry(name)
     end
   end
   return {
-    dtypes = "float", internal_dtypes = true, samples = list, dense = false,
+    dtypes = "float", samples = list, dense = false,
     ref = function(dy, x, y, ...)
       local given = { ... }
       local at = row.third and 2 or 1

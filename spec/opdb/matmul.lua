@@ -125,7 +125,7 @@ return {
     end,
   },
   matmul_to = {
-    dtypes = "real", internal_dtypes = true,
+    dtypes = "real",
     samples = {
       S(T { 3, 4 }, T { 4, 5 }, { 3, 5 }, false, false), S(T { 4, 3 }, T { 4, 5 }, { 3, 5 }, true, false),
       S(T { 3, 4 }, T { 5, 4 }, { 3, 5 }, false, true), S(T { 4, 3 }, T { 5, 4 }, { 3, 5 }, true, true),

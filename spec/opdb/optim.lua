@@ -212,7 +212,7 @@ return {
     large = S(list(LARGE), list(LARGE), list(LARGE, positive), { 2, 3 }, 0.1, 0.1, 0.1, 1e-3, false),
   },
   grad_norm = {
-    dtypes = "float", internal_dtypes = true, out = "float64", grad = false, ref = grad_norm,
+    dtypes = "float", out = "float64", grad = false, ref = grad_norm,
     samples = {
       S(list(MANY)), S(list(MANY), 1), S(list(MANY), math.huge), S(list(MANY), 3), S(list(ONE), 0.5),
       S(list(SHAPES), 2),
@@ -233,7 +233,7 @@ return {
     end,
   },
   grad_scale_ = {
-    dtypes = "float", internal_dtypes = true, silent = true, grad = false,
+    dtypes = "float", silent = true, grad = false,
     samples = step_samples { S(list(MANY), 0.5), S(list(SHAPES), -3), S(list(ONE), 0), S(list(NONE), 2) },
     ref = function(grads, factor)
       return walk({ grads }, { true }, function(v) v[1] = v[1] * factor end)

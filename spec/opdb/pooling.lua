@@ -433,7 +433,7 @@ return {
     },
   },
   max_pool_gather = {
-    dtypes = "real", dense = false, ref = gathered,
+    dtypes = "all", dense = false, ref = gathered,
     samples = {
       S(T { 2, 3, 4, 5 }, I({ 2, 3, 2, 3 }, 20, int32), 2), S(T { 3, 9 }, I({ 3, 4 }, 9, int32), 1),
       S(T { 1, 2, 2, 3, 4 }, I({ 1, 2, 2, 2, 2 }, 24, int32), 3), S(T { 2, 2, 3, 4 }, I({ 2, 2, 2, 2 }, 24, int32), 3),
@@ -444,7 +444,7 @@ return {
   avg_pool2d = avg_entry(2),
   avg_pool3d = avg_entry(3),
   avg_pool_backward = {
-    dtypes = "float", internal_dtypes = true, dense = false, samples = all_dims(avg_backward_samples),
+    dtypes = "float", dense = false, samples = all_dims(avg_backward_samples),
     ref = function(dy, kernel, stride, padding, ceil, include, divisor, shape, n)
       return spread(dy, shape, function(dx, visit)
         each_mean(dx, n, kernel, stride, padding, ceil, include, divisor, visit)
@@ -456,7 +456,7 @@ return {
   adaptive_avg_pool2d = adaptive_avg_entry(2),
   adaptive_avg_pool3d = adaptive_avg_entry(3),
   adaptive_avg_pool_backward = {
-    dtypes = "float", internal_dtypes = true, dense = false, samples = all_dims(adaptive_backward_samples),
+    dtypes = "float", dense = false, samples = all_dims(adaptive_backward_samples),
     ref = function(dy, output, shape, n)
       return spread(dy, shape, function(dx, visit)
         each_window(dx, n, part_windows(dx, n, output), function(r, _, places) visit(r, places, #places) end)

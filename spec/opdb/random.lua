@@ -375,7 +375,7 @@ return {
     ref = function(x) return x end, errors = probability_errors(function(p) return S(T { 3 }, p) end),
   },
   dropout_backward = {
-    dtypes = "float", internal_dtypes = true, dense = false, ref = dropped,
+    dtypes = "float", dense = false, ref = dropped,
     samples = {
       S(T { 3, 5 }, 0.5, 7, 0), S(T { 3, 5 }, 0.25, 7, 1000), S(T {}, 0.5, 1, 2), S(T { 0, 3 }, 0.5, 1, 2),
       S(T { 2, 3, 2, 2 }, 0.3, 2 ^ 40 + 3, 2 ^ 33 + 1),

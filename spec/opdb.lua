@@ -17,6 +17,8 @@
 --   second    false: the gradient can't be differentiated, and says so
 --   errors    list of { S(bad arguments ...), "what the message must hold" }
 --   large     a sample worth several threads, where the kernel has loops of its own
+--   lengths   function(n): samples of that length, for n around the widths of vectors; and for the n in the
+--             list `long`, beyond the blocks of a kernel
 --   check     function(entry, run): tests of the op's own; run(name, fn) names them
 --
 -- and where the common rules don't fit: tol, grad_tol (factors of the tolerances), floor (values smaller
@@ -75,7 +77,8 @@ end
 -- An elementwise function of one tensor:
 --   unary { ref = function(x, args ...) end, args = {...}, lo =, hi =, away = {kinks},
 --           special = a list of values at the ends of the domain, or false, steps = true where the
---           derivative is 0 by nature, orders = how many derivatives there are, where there is an end }
+--           derivative is 0 by nature, orders = how many derivatives there are, where there is an end,
+--           large_slope = false where the derivative cancels near `away`, which large samples don't keep }
 function db.unary(row)
   local entry, args = copy(row), row.args or {}
   local options = { lo = row.lo, hi = row.hi, away = row.away, ints = row.ints }
@@ -93,7 +96,8 @@ function db.unary(row)
   if row.special ~= false then
     -- the ends of the domain, and beyond it
     local values = row.special or { 0 / 0, 1 / 0, -1 / 0, 0, 1, -1, 25, -25, 0.25, -0.25 }
-    append(entry.samples, { with(S(T({ #values }, { values = values }), unpack(args)), { only = "float", grad = false }) })
+    local sample = S(T({ #values }, { values = values }), unpack(args))
+    append(entry.samples, { with(sample, { only = "float", grad = false }) })
   end
   entry.errors = append({ { S("a", unpack(args)), "expected a tensor, got" } }, row.errors)
   entry.tails = row.tails ~= false and sample(70) or nil
@@ -208,7 +212,8 @@ function db.reduction(row)
   entry.errors = append(db.dim_errors(sample), row.errors)
   if not row.single then entry.errors[#entry.errors + 1] = { sample(x(2, 3), { 2, -1 }), "dim 2 is given twice" } end
   if row.empty == false then entry.errors[#entry.errors + 1] = { sample(x(0, 3), 1), "shape (0, 3)" } end
-  entry.lengths = function(n) return sample(x(2, n), 2), sample(x(n, 3), 1) end
+  entry.lengths = function(n) return sample(x(2, n), 2), sample(x(n, 3), 1), sample(x(3, n), 1) end
+  entry.long = row.long or { 600, 1100, 9001 }
   entry.large = row.large or { sample(x(300, 257), 2), sample(x(300, 257), 1), sample(x(70000)) }
   return entry
 end
@@ -255,7 +260,7 @@ local function derived(name, forward)
   local args = forward.args or {}
   local of_value = infos[name].saves == "out"
   local orders, scalar = forward.orders or 3, forward.scalar
-  local options = { lo = forward.lo, hi = forward.hi, away = forward.away }
+  local options = { lo = forward.lo, hi = forward.hi, away = forward.away, grad = orders > 1 }
   local function value(x) return scalar(x, unpack(args)) end
   -- The difference quotient of order 4.
   local function slope(x)
@@ -282,9 +287,8 @@ local function derived(name, forward)
     if of_value then
       local values = {}
       for i = 1, nd.size(shape) do values[i] = value(points[i]) end
-      v = db.T(shape, { values = values })
+      v = db.T(shape, { values = values, grad = options.grad })
     end
-    v.grad = orders > 1
     return S(T(shape), v, unpack(args))
   end
   return {
@@ -296,7 +300,8 @@ local function derived(name, forward)
     tol = { float64 = 1e5, float32 = 10, float16 = 2, bfloat16 = 2 }, -- the slope is a quotient of differences
     grad_tol = forward.grad_tol, grad = not forward.steps, second = orders ~= 2,
     no_difference = of_value and forward.away ~= nil, -- the values of kinks are where the points meet
-    large = not of_value and S(T { 300, 257 }, T({ 300, 257 }, options), unpack(args)) or nil,
+    large = not of_value and forward.large_slope ~= false
+      and S(T { 300, 257 }, T({ 300, 257 }, options), unpack(args)) or nil,
   }
 end
 
@@ -313,7 +318,9 @@ local function load_entries()
   pipe:close()
   for _, name in ipairs(order) do
     local forward = entries[name:match "^(.*)_backward$" or ""]
-    if not entries[name] and forward and forward.kind == "unary" then entries[name] = derived(name:sub(1, -10), forward) end
+    if not entries[name] and forward and forward.kind == "unary" then
+      entries[name] = derived(name:sub(1, -10), forward)
+    end
   end
   for key, entry in pairs(entries) do
     entry.key, entry.info, entry.name = key, infos[key], infos[key].name

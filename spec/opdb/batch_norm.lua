@@ -68,12 +68,13 @@ local function backward(dy, x, mean, rstd, weight, training, _, needs)
   for c = 1, channels do
     local function xh(i) return (xs(c, i) - mean(c)) * rstd(c) end
     dw[c], db_[c] = 0, 0
+    local sum, product = 0, 0
+    for k = 1, training and n or 0 do
+      sum = sum + g(c, k)
+      product = product + g(c, k) * xh(k)
+    end
     for i = 1, n do
-      local s = g(c, i)
-      if training then
-        for k = 1, n do s = s - g(c, k) * (1 + xh(i) * xh(k)) / n end
-      end
-      dx[#dx + 1] = s * rstd(c) * (weight and weight(c) or 1)
+      dx[#dx + 1] = (g(c, i) - (sum + xh(i) * product) / n) * rstd(c) * (weight and weight(c) or 1)
       dw[c] = dw[c] + g(c, i) * xh(i)
       db_[c] = db_[c] + g(c, i)
     end
@@ -174,6 +175,11 @@ return {
       { S(T { 2, 3 }), "running_mean and running_var are missing: outside of training" },
       { S(T { 2, 3 }, mean_of(3)), "running_mean and running_var are missing: outside of training" },
     }, refusals_of_training(function(x, w, b, m, v) return S(x, m, v, w, b, true) end))),
+    lengths = function(n)
+      return S(T { n + 1, 3 }, nil, nil, T { 3 }, T { 3 }, true), S(T { 2, 3, n }, nil, nil, T { 3 }, T { 3 }, true),
+        S(T { 3, n }, nil, nil, T { n }, T { n }, true), S(T { n, 2, 2 }, mean_of(2), var_of(2), T { 2 }, T { 2 })
+    end,
+    long = { 300, 1100, 9001 },
     large = {
       S(T { 30, 7, 400 }, nil, nil, T { 7 }, T { 7 }, true), S(T { 3000, 25 }, nil, nil, T { 25 }, T { 25 }, true),
       S(T { 30, 7, 20, 20 }, mean_of(7), var_of(7), T { 7 }, T { 7 }, false),
@@ -227,6 +233,11 @@ return {
       backward_sample({ 2, 2, 2, 2, 2 }, true, true, 7), backward_sample({ 0, 3 }, true, true, 7),
         backward_sample({ 2, 3, 17, 3 }, true, true, 7),
     },
+    lengths = function(n)
+      return backward_sample({ n, 3 }, true, true, 7), backward_sample({ 2, 3, n }, true, true, 7),
+        backward_sample({ 3, n }, true, true, 7), backward_sample({ n, 2, 2 }, true, false, 7)
+    end,
+    long = { 300, 1100, 9001 },
     large = { backward_sample({ 30, 7, 400 }, true, true, 7), backward_sample({ 3000, 25 }, true, false, 7) },
   },
 }

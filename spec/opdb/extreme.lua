@@ -94,7 +94,8 @@ local function pick_op(fn)
     ref = function(a, dim, keepdim) return a:reduce(dim, keepdim, fn) end,
     samples = db.append(special(), { S(x(3, 5), 1), S(x(3, 5), -1, true), S(x(2, 3, 4), 2), S(x(2, 3, 2, 4), 1, true),
       S(x(2, 40), 2) }),
-    lengths = function(n) return S(x(2, n), 2), S(x(n, 3), 1) end,
+    lengths = function(n) return S(x(2, n), 2), S(x(n, 3), 1), S(x(3, n), 1) end,
+    long = { 600, 1100, 9001 },
     large = large(),
   }
 end
@@ -137,6 +138,7 @@ local median_all = {
   }),
   errors = { { S(T({ 0, 3 }, { dtype = "int64" })), "x of shape (0, 3) has no element to choose from in dim 1" } },
   lengths = function(n) return S(x(n)), S(x(n, 2)) end,
+  long = { 600, 1100, 9001 },
   large = { S(x(70000)), S(x(300, 257)) },
   check = function(_, run)
     run("shares the gradient among equals", function()

@@ -46,12 +46,14 @@ local function backward(dy, x, mean, rstd, weight, shape, _, needs)
   for i = 1, width do dw[i], db_[i] = 0, 0 end
   for r = 1, count do
     local function xh(i) return (rows(r, i) - mean.list[r]) * rstd.list[r] end
+    local function g_hat(i) return g(r, i) * (weight and weight.list[i] or 1) end
+    local sum, product = 0, 0
+    for k = 1, width do
+      sum = sum + g_hat(k)
+      product = product + g_hat(k) * xh(k)
+    end
     for i = 1, width do
-      local s = 0
-      for k = 1, width do
-        s = s + g(r, k) * (weight and weight.list[k] or 1) * ((i == k and 1 or 0) - (1 + xh(i) * xh(k)) / width)
-      end
-      dx[#dx + 1] = s * rstd.list[r]
+      dx[#dx + 1] = (g_hat(i) - (sum + xh(i) * product) / width) * rstd.list[r]
       dw[i] = dw[i] + g(r, i) * xh(i)
       db_[i] = db_[i] + g(r, i)
     end
@@ -104,7 +106,8 @@ return {
       S(T { 2, 0 }, { 0 }, T { 0 }, T { 0 }), S(T { 2, 3, 40 }, { 40 }, T { 40 }, T { 40 }),
     },
     errors = refusals(function(x, shape, ...) return S(x, shape, ...) end),
-    lengths = function(n) return S(T { 2, n }, { n }, T { n }, T { n }) end,
+    lengths = function(n) return S(T { 2, n }, { n }, T { n }, T { n }), S(T { n, 3 }, { 3 }, T { 3 }, T { 3 }) end,
+    long = { 600, 1100, 9001 },
     large = { S(T { 300, 257 }, { 257 }, T { 257 }, T { 257 }), S(T { 70000 }, { 70000 }) },
     check = function(_, run)
       run("takes float32 weights beside half types", function()
@@ -141,7 +144,9 @@ return {
         backward_sample({ 2, 3, 40 }, { 40 }, true, 7),
       backward_sample({ 2, 0 }, { 0 }, true, 7),
     },
-    lengths = function(n) return backward_sample({ 2, n }, { n }, true, 7) end,
+    lengths = function(n) return backward_sample({ 2, n }, { n }, true, 7),
+      backward_sample({ n, 3 }, { 3 }, true, 7) end,
+    long = { 600, 1100, 9001 },
     large = { backward_sample({ 300, 257 }, { 257 }, true, 7), backward_sample({ 3000, 25 }, { 25 }, false, 7) },
   },
 }

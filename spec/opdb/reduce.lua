@@ -113,6 +113,11 @@ local function flag(dtype)
 end
 
 local count_nonzero = counting {
+  lengths = function(n)
+    local options = { ints = { 0, 1 } }
+    return S(T({ 2, n }, options), 2), S(T({ n, 3 }, options), 1), S(T({ 3, n }, options), 1)
+  end,
+  long = { 600, 1100, 9001 },
   ref = function(x, dim)
     return x:reduce(dim, false, function(list)
       local n = 0
@@ -143,7 +148,8 @@ local function spread_entry(row)
   row.errors = db.dim_errors(function(x, dim) return S(x, dim) end)
   row.errors[#row.errors + 1] = { S(T { 2, 3 }, { 1, -2 }), "dim 1 is given twice" }
   row.errors[#row.errors + 1] = { S(T { 2, 3 }, 1, true, false, 1), "unbiased and correction say the same" }
-  row.lengths = function(n) return S(T { 2, n }, 2), S(T { n, 3 }, 1) end
+  row.lengths = function(n) return S(T { 2, n }, 2), S(T { n, 3 }, 1), S(T { 3, n }, 1) end
+  row.long = { 600, 1100, 9001 }
   row.large = { S(T { 300, 257 }, 2), S(T { 300, 257 }, 1), S(T { 70000 }) }
   row.refuses = "convert it first, e.g. x:float()"
   return row
@@ -210,6 +216,8 @@ return {
       end
       return #dims == 0 and x or nd.new(shape, x:sum(dims).list)
     end,
+    lengths = function(n) return S(T { 2, n }, { 2, 1 }), S(T { n, 3 }, { 3 }), S(T { 3, n }, { n }) end,
+    long = { 600, 1100, 9001 },
     samples = {
       S(T { 2, 3, 4 }, { 3, 1 }), S(T { 2, 3, 4 }, { 4 }), S(T { 2, 3, 4 }, {}), S(T { 2, 3, 4 }, { 2, 3, 4 }),
       S(T { 2, 3, 4 }, { 2, 1, 1 }), S(T { 2, 3, 4 }, { 1, 3, 1 }), S(T {}, {}), S(T { 0, 3 }, { 1, 3 }),

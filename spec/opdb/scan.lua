@@ -57,10 +57,11 @@ local function dims(fn)
   return db.dim_errors(fn or function(x, dim) return S(x, dim) end)
 end
 
-local function lengths(n) return S(T { 2, n }, 2), S(T { n, 3 }, 1) end
+local function lengths(n) return S(T { 2, n }, 2), S(T { n, 3 }, 1), S(T { 3, n }, 1) end
+local LONG = { 300, 1100, 9001 }
 
 local function scan(row)
-  row.out, row.dtypes, row.lengths, row.floor = added, "all", lengths, 1
+  row.out, row.dtypes, row.lengths, row.long, row.floor = added, "all", lengths, LONG, 1
   row.samples = append(forms(), append(row.samples, {
     S(T { 3, 4 }, 2, "float64"), with(S(T { 3, 4 }, 1, "float32"), { grad = false }),
     with(S(T { 3, 4 }, 1, "int32"), { grad = false }), with(S(T({ 4 }, { values = { 1, NAN, 2, 3 } }), 1), {
@@ -76,7 +77,8 @@ end
 
 local function extreme(exceeds)
   return {
-    dtypes = "all", out = function(dtype) return { dtype, "int64" } end, lengths = lengths, errors = dims(),
+    dtypes = "all", out = function(dtype) return { dtype, "int64" } end, lengths = lengths, long = LONG,
+      errors = dims(),
     ref = running_extreme(exceeds),
     samples = append(forms { distinct = true }, {
       with(S(T({ 2, 4 }, { values = { 2, 2, 1, 2, 1, 3, 3, 0 } }), 2), { grad = false }),
@@ -107,7 +109,7 @@ return {
   },
   -- dx_i = the sum of dy from i on
   cumsum_backward = {
-    dtypes = "real", internal_dtypes = true, samples = forms(), lengths = lengths,
+    dtypes = "real", internal_dtypes = true, samples = forms(), lengths = lengths, long = LONG,
     ref = function(dy, dim)
       return dy:along(dim, function(line)
         local dx, s = {}, 0
@@ -148,7 +150,8 @@ return {
       S(T { 2, 4 }, T({ 2, 4 }, { values = { 1, 0, 2, 3, 2, 0, 3, 0 } }), 2), S(T { 0, 3 }, T { 0, 3 }, 1),
       S(T { 0, 3 }, T { 0, 3 }, 2), S(T { 4, 1 }, T({ 4, 1 }, { values = { 0, 0, 2, 3 } }), 1),
     },
-    lengths = function(n) return S(T { 2, n }, T { 2, n }, 2), S(T { n, 3 }, T { n, 3 }, 1) end,
+    lengths = function(n) return S(T { 2, n }, T { 2, n }, 2), S(T { n, 3 }, T { n, 3 }, 1),
+      S(T { 3, n }, T { 3, n }, 1) end,
     large = { S(T { 3000, 25 }, T({ 3000, 25 }, { lo = 0.9, hi = 1.1 }), 2) },
   },
   cummax = extreme(function(best, v) return best > v end),

@@ -5,15 +5,12 @@ local T, S, with = db.T, db.S, db.with
 
 local INF, NAN = math.huge, 0 / 0
 
--- e^x_i / sum of e^x_k, as 1 / sum of e^(x_k - x_i); of nothing but -inf it is NaN.
+-- e^x_i / sum of e^x_k; of nothing but -inf it is NaN.
 local function softmax(line)
-  local y, most = {}, -INF
+  local y, most, s = {}, -INF, 0
   for _, v in ipairs(line) do most = math.max(most, v) end
-  for i, v in ipairs(line) do
-    local s = 0
-    for _, w in ipairs(line) do s = s + math.exp(w - most) end
-    y[i] = math.exp(v - most) / s
-  end
+  for _, v in ipairs(line) do s = s + math.exp(v - most) end
+  for i, v in ipairs(line) do y[i] = math.exp(v - most) / s end
   return y
 end
 
@@ -32,14 +29,15 @@ local function softmin(line)
   return softmax(minus)
 end
 
-local function lengths(n) return S(T { 2, n }, 2), S(T { n, 3 }, 1) end
+local function lengths(n) return S(T { 2, n }, 2), S(T { n, 3 }, 1), S(T { 3, n }, 1) end
+local LONG = { 600, 1100, 9001 }
 
 local function entry(fn)
   local errors = db.dim_errors(function(x, dim) return S(x, dim) end)
   errors[#errors + 1] = { S(T { 2, 3 }, 1, "int64"), "dtype is int64: the result is a float" }
   errors[#errors + 1] = { S(T { 2, 3 }), "argument 2 (dim)" }
   return {
-    dtypes = "float", out = function(dtype, arguments) return arguments[3] or dtype end, lengths = lengths,
+    dtypes = "float", out = function(dtype, arguments) return arguments[3] or dtype end, lengths = lengths, long = LONG,
     errors = errors, refuses = "convert it first, e.g. x:",
     ref = function(x, dim) return x:along(dim, fn) end,
     samples = {
@@ -55,9 +53,13 @@ local function entry(fn)
   }
 end
 
--- dx_i = the sum over k of dy_k dy_k/dx_i, with the Jacobian as `slope(y, i, k)`
-local function backward(slope, y)
-  local function sample(shape, dim) return S(T(shape), T(shape, y), dim) end
+-- dx_i = the sum over k of dy_k d y_k / d x_i, whose Jacobian is 1[i = k] own(y_i) - a(y_i) b(y_k); factors
+-- gives a and b. y(n): the values of a result of n elements.
+local function backward(own, factors, y)
+  local function sample(shape, dim)
+    local n = shape[dim < 0 and dim + #shape + 1 or dim] or 1
+    return S(T(shape), T(shape, y(n)), dim)
+  end
   return {
     internal_dtypes = true,
     ref = function(dy, out, dim)
@@ -68,11 +70,9 @@ local function backward(slope, y)
       end)
       return dy:along(dim, function(line)
         l = l + 1
-        local dx = {}
-        for i = 1, #line do
-          dx[i] = 0
-          for k = 1, #line do dx[i] = dx[i] + line[k] * slope(lines[l], i, k) end
-        end
+        local dx, sum = {}, 0
+        for k, v in ipairs(line) do sum = sum + v * (select(2, factors(lines[l][k]))) end
+        for i, v in ipairs(line) do dx[i] = own(lines[l][i]) * v - (factors(lines[l][i])) * sum end
         return dx
       end)
     end,
@@ -80,7 +80,8 @@ local function backward(slope, y)
       sample({ 3, 5 }, 2), sample({ 3, 5 }, 1), sample({ 2, 3, 4 }, -2), sample({}, 1), sample({ 0, 3 }, 1),
       sample({ 0, 3 }, 2), sample({ 2, 1, 2, 3, 2, 2 }, 4),
     },
-    lengths = function(n) return sample({ 2, n }, 2), sample({ n, 3 }, 1) end,
+    lengths = function(n) return sample({ 2, n }, 2), sample({ n, 3 }, 1), sample({ 3, n }, 1) end,
+    long = LONG,
     large = { sample({ 300, 257 }, 2), sample({ 300, 257 }, 1) },
   }
 end
@@ -89,7 +90,10 @@ return {
   softmax = entry(softmax),
   log_softmax = entry(log_softmax),
   softmin = entry(softmin),
-  softmax_backward = backward(function(y, i, k) return y[k] * ((i == k and 1 or 0) - y[i]) end, { lo = 0, hi = 1 }),
-  log_softmax_backward = backward(function(y, i, k) return (i == k and 1 or 0) - math.exp(y[i]) end,
-    { lo = -3, hi = 0 }),
+  -- d y_k / d x_i = 1[i = k] y_k - y_i y_k
+  softmax_backward = backward(function(y) return y end, function(y) return y, y end,
+    function(n) return { lo = 0, hi = 2 / n } end),
+  -- d y_k / d x_i = 1[i = k] - e^y_i
+  log_softmax_backward = backward(function() return 1 end, function(y) return math.exp(y), 1 end,
+    function(n) return { lo = -math.log(n) - 1, hi = -math.log(n) + 1 } end),
 }

@@ -207,7 +207,8 @@ local function check_form(entry, sample, context, places, rng, cotangents)
   local got = gradients(results, own, weights)
   local wide_weights = {}
   for i, w in ipairs(weights) do wide_weights[i] = w:to("float64") end
-  local expected = gradients(evaluate(entry, sample, with_leaves(sample, wide, places, plain), rng), plain, wide_weights)
+  local wide_results = evaluate(entry, sample, with_leaves(sample, wide, places, plain), rng)
+  local expected = gradients(wide_results, plain, wide_weights)
   if not got or not expected then error(where .. ": no result has a gradient", 0) end
   for i, g in ipairs(got) do
     compare(("%s: gradient of argument tensor %d"):format(where, places[i]), g.dtype, nd.from(expected[i]),

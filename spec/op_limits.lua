@@ -94,7 +94,7 @@ end
 -- collected (which takes longer than all the rest) and the work goes on.
 -- spec/helper.lua sees whether bytes of tensors stay behind; the sanitizers' build, those of all else.
 local function with_failures(where, prepare, work, unchanged, rng, expected, once)
-  local n, done = 0, false
+  local n, done = 0
   repeat
     n = n + 1
     local arguments = prepare()

@@ -96,8 +96,8 @@ function db.unary(row)
   if row.special ~= false then
     -- the ends of the domain, and beyond it
     local values = row.special or { 0 / 0, 1 / 0, -1 / 0, 0, 1, -1, 25, -25, 0.25, -0.25 }
-    local sample = S(T({ #values }, { values = values }), unpack(args))
-    append(entry.samples, { with(sample, { only = "float", grad = false }) })
+    local special = S(T({ #values }, { values = values }), unpack(args))
+    append(entry.samples, { with(special, { only = "float", grad = false }) })
   end
   entry.errors = append({ { S("a", unpack(args)), "expected a tensor, got" } }, row.errors)
   entry.tails = row.tails ~= false and sample(70) or nil

@@ -84,9 +84,10 @@ entries.pow = binary {
   dtypes = "real", x = { lo = 0.3, hi = 2, ints = { -3, 3 } }, y = { lo = -2, hi = 2, ints = { 0, 3 } },
   ref = function(x, y) return x ^ y end, tol = 4,
   samples = {
-    with(S(T({ 3, 2 }, { lo = -2, hi = 2, away = { 0 }, ints = { -3, 3 } }), 2), {}), float_only(S(T({ 4 }, NOT_ZERO), -0.5)),
-    with(S(T({ 4 }, NOT_ZERO), 1), {}), with(S(T { 4 }, 0), {}),
-    with(S(T({ 4 }, { values = { 0, 0, 2, -2 } }), T({ 4 }, { values = { 0, 2, 0, 3 } })), { only = "float", grad = false }),
+    S(T({ 3, 2 }, { lo = -2, hi = 2, away = { 0 }, ints = { -3, 3 } }), 2), float_only(S(T({ 4 }, NOT_ZERO), -0.5)),
+    S(T({ 4 }, NOT_ZERO), 1), S(T { 4 }, 0),
+    with(S(T({ 4 }, { values = { 0, 0, 2, -2 } }), T({ 4 }, { values = { 0, 2, 0, 3 } })),
+      { only = "float", grad = false }),
   },
   refuses = function() return "the operands are bool" end,
   check = function(_, run)
@@ -134,7 +135,7 @@ entries.hypot = binary {
   dtypes = "floating_bool", ref = function(x, y) return math.sqrt(x * x + y * y) end, x = { away = { 0 } },
 }
 entries.logaddexp = binary {
-  dtypes = "floating_bool",
+  dtypes = "floating_bool", floor = 0.1,
   ref = function(x, y)
     if x == y and math.abs(x) == INF then return x end
     return larger(x, y) + fn.log1p(math.exp(-math.abs(x - y)))
@@ -148,7 +149,7 @@ entries.copysign = binary {
   dtypes = "floating_bool",
   ref = function(x, y) return (y < 0 or 1 / y < 0) and -math.abs(x) or math.abs(x) end, x = { away = { 0 } },
   y = { away = { 0 } },
-  samples = { with(S(T({ 3 }, { away = { 0 } }), T({ 3 }, { values = { 0, -0.0, -1 }, grad = false })), { only = "float" }) },
+  samples = { float_only(S(T({ 3 }, { away = { 0 } }), T({ 3 }, { values = { 0, -0.0, -1 }, grad = false }))) },
 }
 entries.xlogy = binary {
   dtypes = "floating_bool", y = NOT_ZERO,
@@ -187,7 +188,14 @@ entries.bitwise_xor = bits(function(a, b) return a ~= b end)
 local function relation(ref)
   local special = { NAN, INF, -INF, 0, 1 }
   local others = { NAN, INF, 0, -0.0, NAN }
-  return compare { ref = ref, samples = { float_only(S(T({ 5 }, { values = special }), T({ 5 }, { values = others }))), S(T({ 2, 4 }, { values = { 1, 0, 1, 0, 1, 1, 0, 0 } }), T({ 4 }, { values = { 1, 1, 0, 0 } })) } }
+  local truth, table_of = { 1, 0, 1, 0, 1, 1, 0, 0 }, { 1, 1, 0, 0 }
+  return compare {
+    ref = ref,
+    samples = {
+      float_only(S(T({ 5 }, { values = special }), T({ 5 }, { values = others }))),
+      S(T({ 2, 4 }, { values = truth }), T({ 4 }, { values = table_of })),
+    },
+  }
 end
 entries.eq = relation(function(x, y) return x == y end)
 entries.ne = relation(function(x, y) return x ~= y end)
@@ -218,7 +226,8 @@ entries.where = {
     S(M {}, T {}, T {}), S(M { 0, 3 }, T { 3 }, T { 1 }), S(M { 2, 3, 2, 2 }, T { 2, 3, 2, 2 }, T { 3, 1, 1 }),
   },
   errors = {
-    { S(M { 2, 3 }, T { 4 }, T { 3 }), "don't broadcast" }, { S(T({ 2 }, { dtype = "float32" }), T { 2 }, T { 2 }), "condition" },
+    { S(M { 2, 3 }, T { 4 }, T { 3 }), "don't broadcast" },
+    { S(T({ 2 }, { dtype = "float32" }), T { 2 }, T { 2 }), "condition" },
   },
   tails = S(M { 70 }, T { 70 }, T { 70 }), large = S(M { 300, 257 }, T { 300, 257 }, T { 257 }),
 }
@@ -236,14 +245,17 @@ entries.masked_fill = {
   tails = S(T { 70 }, M { 70 }, T {}), large = S(T { 300, 257 }, M { 257 }, T {}),
 }
 entries.lerp = {
-  dtypes = "floating_bool", elementwise = true, floor = 1e-1, ref = ternary(function(x, y, w) return x + w * (y - x) end),
+  dtypes = "floating_bool", elementwise = true, floor = 1e-1,
+  ref = ternary(function(x, y, w) return x + w * (y - x) end),
   samples = {
-    S(T { 3, 5 }, T { 3, 5 }, T { 3, 5 }), S(T { 3, 5 }, T { 5 }, T { 3, 1 }), float_only(S(T { 3, 4 }, T { 3, 4 }, 0.25)),
-    S(T {}, T {}, T {}), S(T { 0, 3 }, T { 3 }, T { 3 }), with(S(T { 4 }, T { 3, 4 }, T { 3, 1 }), { in_place = false }),
+    S(T { 3, 5 }, T { 3, 5 }, T { 3, 5 }), S(T { 3, 5 }, T { 5 }, T { 3, 1 }),
+    float_only(S(T { 3, 4 }, T { 3, 4 }, 0.25)), S(T {}, T {}, T {}), S(T { 0, 3 }, T { 3 }, T { 3 }),
+    with(S(T { 4 }, T { 3, 4 }, T { 3, 1 }), { in_place = false }),
     S(T { 2, 3, 2, 2 }, T { 3, 1, 1 }, T { 2 }),
   },
   errors = { { S(T { 2, 3 }, T { 4 }, 0.5), "don't broadcast" }, { S(T { 2 }, 1, 0.5), "expected a tensor" } },
-  tails = S(T { 70 }, T { 70 }, T { 70 }), large = S(T { 300, 257 }, T { 300, 257 }, T { 257 }),
+  tails = S(T { 70 }, T { 70 }, T { 70 }),
+  large = S(T { 300, 257 }, T { 300, 257 }, T { 257 }),
 }
 
 local function product_added(dtypes, z, ref)
@@ -252,11 +264,15 @@ local function product_added(dtypes, z, ref)
     refuses = dtypes == "real" and "the operands are bool" or nil,
     samples = {
       S(T { 3, 5 }, T { 3, 5 }, T({ 3, 5 }, z)), S(T { 3, 5 }, T { 5 }, T({ 3, 1 }, z), 2),
-      float_only(S(T { 3, 4 }, T { 3, 4 }, T({ 4 }, z), -0.5)), S(T {}, T {}, T({}, z)), S(T { 0, 3 }, T { 3 }, T({ 3 }, z)),
-      with(S(T { 4 }, T { 3, 4 }, T({ 3, 1 }, z)), { in_place = false }), S(T { 2, 3, 2, 2 }, T { 3, 1, 1 }, T({ 2 }, z)),
+      float_only(S(T { 3, 4 }, T { 3, 4 }, T({ 4 }, z), -0.5)), S(T {}, T {}, T({}, z)),
+      S(T { 0, 3 }, T { 3 }, T({ 3 }, z)), S(T { 2, 3, 2, 2 }, T { 3, 1, 1 }, T({ 2 }, z)),
+      with(S(T { 4 }, T { 3, 4 }, T({ 3, 1 }, z)), { in_place = false }),
     },
-    errors = { { S(T { 2, 3 }, T { 4 }, T { 3 }), "don't broadcast" }, { S(T { 2 }, 1, T { 2 }), "expected a tensor" } },
-    tails = S(T { 70 }, T { 70 }, T({ 70 }, z)), large = S(T { 300, 257 }, T { 300, 257 }, T({ 257 }, z)),
+    errors = {
+      { S(T { 2, 3 }, T { 4 }, T { 3 }), "don't broadcast" }, { S(T { 2 }, 1, T { 2 }), "expected a tensor" },
+    },
+    tails = S(T { 70 }, T { 70 }, T({ 70 }, z)),
+    large = S(T { 300, 257 }, T { 300, 257 }, T({ 257 }, z)),
   }
 end
 entries.addcmul = product_added("real", nil, function(x, y, z, value) return x + (value or 1) * y * z end)

@@ -16,12 +16,15 @@ end
 
 -- Steps: their gradient is zero.
 local function step(f)
-  return real { steps = true, ref = f, lo = -3, hi = 3, away = { -3, -2.5, -2, -1.5, -1, -0.5, 0, 0.5, 1, 1.5, 2, 2.5, 3 } }
+  local edges = { -3, -2.5, -2, -1.5, -1, -0.5, 0, 0.5, 1, 1.5, 2, 2.5, 3 }
+  return real { steps = true, ref = f, lo = -3, hi = 3, away = edges }
 end
 
 entries.abs = real { ref = function(x) return x < 0 and -x or x end, away = { 0 } }
 entries.neg = real { ref = function(x) return -x end }
-entries.sign = real { steps = true, ref = function(x) return x > 0 and 1 or x < 0 and -1 or x * 0 end, away = { 0 } }
+entries.sign = real {
+  steps = true, ref = function(x) return x > 0 and 1 or x < 0 and -1 or x * 0 end, away = { 0 },
+}
 entries.square = real { ref = function(x) return x * x end }
 entries.floor = step(fn.floor)
 entries.ceil = step(fn.ceil)
@@ -57,7 +60,7 @@ entries.acosh = unary { ref = fn.acosh, lo = 1.2, hi = 5, ints = { 2, 5 } }
 entries.atanh = unary { ref = fn.atanh, lo = -0.9, hi = 0.9, ints = { 0, 0 } }
 entries.sinc = unary { -- float32 has sin(pi x) near its zeros to some 1e-7 of 1
   ref = function(x) return x == 0 and 1 or math.sin(pi * x) / (pi * x) end, away = { 0 }, floor = 0.1,
-  grad_tol = { float16 = 4, bfloat16 = 4 },
+  large_slope = false, grad_tol = { float16 = 4, bfloat16 = 4 },
 }
 
 entries.erf = unary { ref = fn.erf }
@@ -75,7 +78,7 @@ local function logit(x, eps)
   return log(x / (1 - x))
 end
 entries.logit = unary {
-  ref = logit, lo = 0.05, hi = 0.95, ints = { 0, 1 }, special = false,
+  ref = logit, floor = 0.1, lo = 0.05, hi = 0.95, ints = { 0, 1 }, special = false,
   samples = { with(S(T({ 4, 5 }, { lo = -0.2, hi = 1.2, away = { 0.15, 0.85 } }), 0.15), { only = "float" }) },
 }
 entries.nan_to_num = real {
@@ -96,6 +99,29 @@ entries.isnan = predicate { ref = function(x) return x ~= x end }
 entries.isinf = predicate { ref = function(x) return math.abs(x) == math.huge end }
 entries.isfinite = predicate { ref = function(x) return x - x == 0 end }
 entries.logical_not = predicate { ref = function(x) return x == 0 end, ints = { 0, 2 } }
+
+local NAN = 0 / 0
+entries.has_nan = {
+  dtypes = "float", out = "bool", grad = false,
+  ref = function(x)
+    for _, v in ipairs(x.list) do
+      if v ~= v then return db.nd.scalar(1) end
+    end
+    return db.nd.scalar(0)
+  end,
+  samples = {
+    S(T { 3, 5 }), S(T({ 2, 3 }, { values = { 1, 2, 3, 4, 5, NAN } })),
+    S(T({ 3, 2 }, { values = { NAN, 2, 3, 4, 5, 6 } })),
+    S(T({}, { values = { NAN } })), S(T {}), S(T { 0, 3 }), S(T({ 3 }, { values = { 1 / 0, -1 / 0, 0 } })),
+  },
+  lengths = function(n)
+    local values = {}
+    for i = 1, n do values[i] = i end
+    values[n] = NAN
+    return S(T({ n }, { values = values })), S(T { n })
+  end,
+  large = S(T { 300, 257 }),
+}
 
 -- ---------------------------------------------------------------------------------------------
 -- clamp: by numbers it is clamp_scalar

@@ -113,7 +113,9 @@ function nd:put(position, value)
 end
 
 function nd:copy()
-  return nd.new(self.shape, { unpack(self.list) })
+  local list = {}
+  for k, v in ipairs(self.list) do list[k] = v end
+  return nd.new(self.shape, list)
 end
 
 -- A dim, which may count from the end.

@@ -62,6 +62,8 @@ return {
         'input must be an integer tensor, not float32: use input:to("int64")' },
       { S(I({ 1, 1, 1, 1, 1, 1, 1, 1 }, 4), T { 4, 3 }), "a tensor has at most 8 dims" },
     },
+    lengths = function(n) return S(I({ n }, 4), T { 4, 3 }), S(I({ 3 }, 4), T { 4, n }), S(I({ 7 }, n), T { n, 2 }) end,
+    long = { 300, 1100, 9001 },
     large = { S(I({ 3000 }, 100), T { 100, 57 }), S(I({ 30, 40 }, 1000), T { 1000, 64 }) },
     check = function(_, run)
       run("gives the padding row no gradient", function()
@@ -79,12 +81,17 @@ return {
       S(T { 3, 0 }, I({ 3 }, 4), 4), S(T { 4, 3 }, I({ 4 }, { 1, 3, 3, 2 }), 4, 3),
       S(T { 2, 1, 2, 3 }, I({ 2, 1, 2 }, 4), 4, 1),
     },
+    lengths = function(n)
+      return S(T { n, 3 }, I({ n }, 4), 4), S(T { 3, n }, I({ 3 }, 2), 4), S(T { 7, 2 }, I({ 7 }, n), n)
+    end,
+    long = { 300, 1100, 9001 },
     large = { S(T { 3000, 57 }, I({ 3000 }, 100), 100), S(T { 1200, 64 }, I({ 1200 }, 1000), 1000, 7) },
   },
   largest_index = {
     dtypes = "none", out = "int64", grad = false,
     ref = function(x) return nd.scalar(math.max(0, (table.unpack or unpack)(x.list))) end, -- luacheck: ignore
     samples = { S(I({ 5 }, 9)), S(I({ 2, 3 }, 9)), S(I({}, { 7 })), S(I({ 0 }, {})), S(I({ 300 }, 900)) },
+    lengths = function(n) return S(I({ n }, 100)) end, long = { 600, 1100 },
   },
   one_hot = {
     dtypes = "none", out = "int64", grad = false, ref = one_hot,
@@ -100,6 +107,8 @@ return {
       { S(T({ 2 }, { dtype = "float32" })), 'x must be an integer tensor, not float32: use x:to("int64")' },
       { S(I({ 1, 1, 1, 1, 1, 1, 1, 1 }, 1), 2), "a tensor has at most 8 dims" },
     },
+    lengths = function(n) return S(I({ n }, 3), 3), S(I({ 2 }, n), n) end,
+    long = { 300, 1100 },
     large = { S(I({ 3000 }, 57), 57) },
   },
 }

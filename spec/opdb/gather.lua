@@ -157,6 +157,32 @@ local function copies(fn)
   }
 end
 
+local LONG = { 300, 5000 }
+
+-- Of an op of x, dim and a list of positions.
+local function list_lengths(n)
+  return S(T { 3, 4 }, 1, I({ n }, 3)), S(T { 3, n }, 1, I({ 2 }, 3)), S(T { 2, n }, 2, I({ n }, n)),
+    S(T { n, 2 }, 1, I({ 5 }, n))
+end
+
+-- Of an op of x, dim, index and slices of src.
+local function slice_lengths(n)
+  return S(T { n, 4 }, 1, I({ n }, n), T { n, 4 }), S(T { 3, n }, 1, I({ 2 }, 3), T { 2, n }),
+    S(T { 2, n }, 2, I({ n }, n), T { 2, n })
+end
+
+-- Of an op of x, dim, a grid of positions and src, where there is one.
+local function grid_lengths(with_src)
+  local function sample(x, dim, shape, positions)
+    if not with_src then return S(T(x), dim, I(shape, positions)) end
+    return S(T(x), dim, I(shape, positions), T(shape))
+  end
+  return function(n)
+    return sample({ n, 4 }, 1, { n, 4 }, n), sample({ 3, n }, 1, { 2, n }, 3), sample({ 2, n }, 2, { 2, n }, n),
+      sample({ n, 2 }, 1, { 5, 2 }, n)
+  end
+end
+
 return {
   index_select = {
     dtypes = "all", ref = index_select,
@@ -167,6 +193,7 @@ return {
       S(T { 3, 4 }, 1, I({ 5 }, 3, { dtype = "uint8" })),
     },
     errors = list_errors(function(x, dim, index) return S(x, dim, index) end),
+    lengths = list_lengths, long = LONG,
     large = { S(T { 300, 257 }, 1, I({ 1000 }, 300)), S(T { 300, 257 }, 2, I({ 500 }, 257)),
       S(T { 70000 }, 1, I({ 70000 }, 70000)) },
   },
@@ -179,6 +206,7 @@ return {
       with(S(T { 3, 4 }, 2, I({ 5 }, 4), T { 3, 5 }, -0.5), { only = "float" }),
     }),
     errors = slice_errors(S),
+    lengths = slice_lengths, long = LONG,
     large = { S(T { 300, 257 }, 1, I({ 1000 }, 300), T { 1000, 257 }),
       S(T { 300, 257 }, 2, I({ 500 }, 257), T { 300, 500 }) },
   },
@@ -195,6 +223,7 @@ return {
     samples = append(copies(S),
       { twice(T { 3, 4 }, 1, I({ 5 }, 3), T { 5, 4 }), twice(T { 3 }, 1, I({ 5 }, 3), T { 5 }) }),
     errors = slice_errors(S),
+    lengths = slice_lengths, long = LONG,
     large = { S(T { 300, 257 }, 1, I({ 1000 }, 300), T { 1000, 257 }),
       S(T { 300, 257 }, 2, I({ 500 }, 257), T { 300, 500 }) },
   },
@@ -209,6 +238,7 @@ return {
     errors = append(list_errors(function(x, dim, index) return S(x, dim, index, 1) end), {
       { S(T { 3, 4 }, 1, I({ 1 }, 3), T { 1 }), "value must be a number or a tensor with 0 dims, not 1" },
     }),
+    lengths = function(n) return S(T { 3, n }, 1, I({ 2 }, 3), 2), S(T { 2, n }, 2, I({ n }, n), 2) end, long = LONG,
     large = { S(T { 300, 257 }, 1, I({ 100 }, 300), 2), S(T { 300, 257 }, 2, I({ 100 }, 257), 2) },
   },
   gather = {
@@ -220,6 +250,7 @@ return {
       S(T { 2, 2, 2, 3 }, 4, I({ 2, 1, 2, 4 }, 3)),
     },
     errors = grid_errors(function(x, dim, index) return S(x, dim, index) end),
+    lengths = grid_lengths(false), long = LONG,
     large = { S(T { 300, 257 }, 1, I({ 500, 257 }, 300)), S(T { 300, 257 }, 2, I({ 300, 500 }, 257)) },
   },
   scatter = {
@@ -230,6 +261,7 @@ return {
       twice(T { 3, 4 }, 1, I({ 5, 4 }, 3), T { 5, 4 }), twice(T { 3 }, 1, I({ 7 }, 3), T { 7 }),
     }),
     errors = src_errors(S),
+    lengths = grid_lengths(true), long = LONG,
     large = { S(T { 300, 257 }, 1, I({ 500, 257 }, 300), T { 500, 257 }),
       S(T { 300, 257 }, 2, I({ 300, 500 }, 257), 2) },
   },
@@ -240,6 +272,7 @@ return {
       S(T { 2, 3, 2 }, 2, I({ 2, 5, 2 }, 3), T { 2, 5, 2 }),
     }),
     errors = src_errors(S),
+    lengths = grid_lengths(true), long = LONG,
     large = { S(T { 300, 257 }, 1, I({ 500, 257 }, 300), T { 500, 257 }),
       S(T { 300, 257 }, 2, I({ 300, 500 }, 257), T { 300, 500 }) },
   },
@@ -257,6 +290,7 @@ return {
       { S(T { 3, 4 }, T({ 1 }, { dtype = "float32" })), "index must be an integer tensor, not float32" },
       { S(T { 0, 3 }, I({ 1 }, { 1 })), "size 0" },
     },
+    lengths = function(n) return S(T { 3, n }, I({ 5 }, 3 * n)), S(T { 3, 4 }, I({ n }, 12)) end, long = LONG,
     large = { S(T { 300, 257 }, I({ 70000 }, 300 * 257)) },
   },
   take_along_dim = {

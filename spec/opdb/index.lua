@@ -86,6 +86,11 @@ return {
       { S(T { 3, 4 }, I({ 2 }, 3), I({ 2 }, 3), I({ 2 }, 3)), "3 indices for a tensor with 2 dims" },
       { S(T { 2, 1, 1, 1, 1, 1, 1 }, I({ 1, 1, 1 }, 1)), "the result would have more than 8 dims" },
     },
+    lengths = function(n)
+      return S(T { 3, 4 }, I({ n }, 3)), S(T { 3, n }, I({ 2 }, 3)), S(T { n, 3 }, I({ n }, n), I({ n }, 3)),
+        S(T { 2, n }, {}, I({ n }, n))
+    end,
+    long = { 300, 5000 },
     large = { S(T { 300, 257 }, I({ 1000 }, 300)), S(T { 300, 257 }, I({ 70000 }, 300), I({ 70000 }, 257)),
       S(T { 300, 257 }, {}, I({ 300 }, 257)) },
     check = function(_, run)
@@ -115,6 +120,11 @@ return {
       back({ 5 }, L { I({ 5 }, { 1, 1, 1, 1, 2 }) }, { 2 }),
         back({ 4, 2, 3 }, L { I({ 4 }, 2), I({ 4 }, 3) }, { 2, 3, 2, 3 }),
     },
+    lengths = function(n)
+      return back({ n, 4 }, L { I({ n }, n) }, { n, 4 }), back({ 2, n }, L { I({ 2 }, 3) }, { 3, n }),
+        back({ n }, L { I({ n }, n), I({ n }, 3) }, { n, 3 })
+    end,
+    long = { 300, 5000 },
     large = { back({ 1000, 257 }, L { I({ 1000 }, 300) }, { 300, 257 }),
       back({ 70000 }, L { I({ 70000 }, 300), I({ 70000 }, 257) }, { 300, 257 }) },
   },
@@ -145,6 +155,11 @@ return {
       { S(T { 3, 4 }, L { T({ 2 }, { dtype = "float32" }) }, T {}), "an index tensor must be integer, not float32" },
       { S(T { 3 }, L { I({ 2 }, 3), I({ 2 }, 3) }, T {}), "2 indices for a tensor with 1 dim" },
     },
+    lengths = function(n)
+      return S(T { 3, 4 }, L { I({ n }, 3) }, T { n, 4 }), S(T { 3, n }, L { I({ 2 }, 3) }, T { 2, n }),
+        with(S(T { n, 3 }, L { I({ n }, n), I({ n }, 3) }, T { n }, true), { only = "real" })
+    end,
+    long = { 300, 5000 },
     large = {
       S(T { 300, 257 }, L { I({ 1000 }, 300) }, T { 1000, 257 }),
       S(T { 300, 257 }, L { I({ 1000 }, 300) }, T { 1000, 257 }, true),

@@ -61,6 +61,10 @@ local function cat_entry()
       { S(T { 2, 3 }, 1), "argument 1 (tensors): expected" },
       { S({ 1, 2 }), "tensors[1] must be a tensor, not" },
     },
+    lengths = function(n)
+      return S(L { T { 2, n }, T { 2, 3 } }, 2), S(L { T { n, 3 }, T { 2, 3 } }), S(L { T { 2, n }, T { 1, n } })
+    end,
+    long = { 300, 1100, 9001 },
     large = { S(L { T { 300, 100 }, T { 300, 157 } }, 2), S(L { T { 100, 257 }, T { 200, 257 } }),
       S(L { T { 70000 }, T { 5 } }) },
   }
@@ -96,6 +100,9 @@ return {
       { S(L { T { 2 }, T { 2 } }, -3), "dim -3 is out of range for a tensor with 2 dims (-2..-1)" },
       { S(L { T { 1, 1, 1, 1, 1, 1, 1, 1 } }), "a tensor has at most 8 dims" },
     },
+    lengths = function(n) return S(L { T { n }, T { n } }), S(L { T { n }, T { n } }, 2),
+      S(L { T { 2, n }, T { 2, n } }, 2) end,
+    long = { 300, 1100, 9001 },
     large = { S(L { T { 300, 257 }, T { 300, 257 } }), S(L { T { 300, 257 }, T { 300, 257 } }, 3) },
   },
   hstack = {

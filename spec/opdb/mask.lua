@@ -70,11 +70,25 @@ local function halves()
   return { S(T({ 300, 257 }, { ints = { 0, 1 } })) }
 end
 
+-- What is counted in pieces of thousands.
+local LONG = { 1100, 17000, 40000 }
+local function lengths(n) return S(M { n }), S(M { n, 2 }) end
+
+-- A mask of n elements, the first of three of which is true, and how many those are.
+local function thirds(n)
+  local list = {}
+  for i = 1, n do list[i] = i % 3 == 1 and 1 or 0 end
+  return flags({ n }, list), math.ceil(n / 3)
+end
+
 return {
-  nonzero = { dtypes = "all", out = "int64", dynamic = true, grad = false, ref = places,
-    samples = zeros_and_others(), large = halves() },
+  nonzero = {
+    dtypes = "all", out = "int64", dynamic = true, grad = false, ref = places, samples = zeros_and_others(),
+    lengths = lengths, long = LONG, large = halves(),
+  },
   nonzero_count = {
-    dtypes = "all", out = "int64", grad = false, ref = function(x) return nd.scalar(count(x)) end,
+    lengths = lengths, long = LONG, dtypes = "all", out = "int64", grad = false,
+      ref = function(x) return nd.scalar(count(x)) end,
       samples = zeros_and_others(), large = halves(),
   },
   nonzero_places = {
@@ -108,11 +122,16 @@ return {
         'mask must be a bool tensor, not float32: use mask:to("bool")' },
       { S(T { 3, 4 }, T({ 3, 4 }, { dtype = "uint8" })), "mask must be a bool tensor, not uint8" },
     },
+    lengths = function(n) return S(T { n }, (thirds(n))), S(T { 2, n }, (thirds(n))) end, long = LONG,
     large = { S(T { 300, 257 }, M { 300, 257 }), S(T { 300, 257 }, M { 257 }) },
   },
   -- x[{mask}]
   mask_select = {
-    dtypes = "all", ref = select_blocks,
+    dtypes = "all", ref = select_blocks, long = LONG,
+    lengths = function(n)
+      local mask, count_ = thirds(n)
+      return S(T { n }, mask, count_), S(T { n, 2 }, mask, count_), S(T { 2, n }, flags({ 2 }, { 0, 1 }), 1)
+    end,
     samples = {
       S(T { 5 }, flags({ 5 }, { 1, 0, 1, 1, 0 }), 3), S(T { 3, 4 }, flags({ 3 }, { 0, 1, 1 }), 2),
       S(T { 2, 2, 3 }, flags({ 2, 2 }, { 1, 0, 0, 1 }), 2),
@@ -123,7 +142,12 @@ return {
     },
   },
   mask_spread = {
-    dtypes = "all", ref = spread_blocks,
+    dtypes = "all", ref = spread_blocks, long = LONG,
+    lengths = function(n)
+      local mask, count_ = thirds(n)
+      return S(T { count_ }, mask, { n }), S(T { count_, 2 }, mask, { n, 2 }),
+        S(T { 1, n }, flags({ 2 }, { 0, 1 }), { 2, n })
+    end,
     samples = {
       S(T { 3 }, flags({ 5 }, { 1, 0, 1, 1, 0 }), { 5 }), S(T { 2, 4 }, flags({ 3 }, { 0, 1, 1 }), { 3, 4 }),
       S(T { 2, 3 }, flags({ 2, 2 }, { 1, 0, 0, 1 }), { 2, 2, 3 }),

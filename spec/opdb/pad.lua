@@ -116,11 +116,21 @@ return {
       { S(T { 3, 4 }, "same"), "argument 2 (pad): expected" },
       { S(T { 3, 4 }, { 1, 1 }, "constant", "a"), "argument 4 (value): expected" },
     },
+    lengths = function(n)
+      return S(T { 2, n }, { 1, 2 }), S(T { n, 3 }, { 1, 1, 0, 2 }), S(T { 2, n }, { n - 1, n - 1 }, "reflect"),
+        S(T { n, 2 }, { 0, 0, n, 1 }, "circular"), S(T { 2, n }, { 3, 2 }, "replicate")
+    end,
+    long = { 300, 1100 },
     large = { S(T { 300, 257 }, { 1, 2, 3, 4 }), S(T { 300, 257 }, { 10, 20 }, "reflect"),
       S(T { 257, 300 }, { 0, 0, 20, 10 }, "circular") },
   },
   pad_backward = {
     internal_dtypes = true, ref = backward, samples = backs,
+    lengths = function(n)
+      return back({ 2, n }, { n - 1, n - 1 }, "reflect"), back({ n, 2 }, { 0, 0, n, 1 }, "circular"),
+        back({ 2, n }, { 3, 2 }, "replicate")
+    end,
+    long = { 300, 1100 },
     large = { back({ 300, 257 }, { 10, 20 }, "reflect"), back({ 257, 300 }, { 0, 0, 20, 10 }, "replicate") },
   },
 }

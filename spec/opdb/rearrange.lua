@@ -91,6 +91,8 @@ local function triangle_entry(keeps)
       { S(T { 3 }), "x has 1 dim, but matrices have 2" }, { S(T {}), "x has 0 dims, but matrices have 2" },
       { S(T { 3, 3 }, 1.5), "argument 2 (diagonal): expected an integer, got the number 1.5" },
     },
+    lengths = function(n) return S(T { 3, n }), S(T { n, 3 }, -1), S(T { 2, n, 2 }) end,
+    long = { 300, 1100, 9001 },
     large = { S(T { 300, 257 }), S(T { 30, 50, 60 }, 2) },
   }
 end
@@ -130,6 +132,8 @@ return {
     },
     errors = append(db.dim_errors(function(x, dim) return S(x, dim) end),
       db.dim_errors(function(x, dims) return S(x, dims) end, true)),
+    lengths = function(n) return S(T { 2, n }, 2), S(T { n, 3 }, 1), S(T { n, 2 }, { 1, 2 }) end,
+    long = { 300, 1100, 9001 },
     large = { S(T { 300, 257 }, 1), S(T { 300, 257 }, 2) },
   },
   roll = {
@@ -147,6 +151,8 @@ return {
       { S(T { 3, 4 }, { 1, 1 }, { 1, -2 }), "dim 1 is given twice" },
       { S(T { 3, 4 }, 1.5), "argument 2 (shifts): expected" },
     }),
+    lengths = function(n) return S(T { 2, n }, 1, 2), S(T { n, 3 }, -2, 1), S(T { n, 2 }, 5) end,
+    long = { 300, 1100, 9001 },
     large = { S(T { 300, 257 }, 1000), S(T { 300, 257 }, { 7, 9 }, { 1, 2 }) },
   },
   tile = {
@@ -162,6 +168,8 @@ return {
       { S(T { 2, 3 }, 2 ^ 62), "too large" },
       { S(T { 2 }, 1, 1, 1, 1, 1, 1, 1, 1, 1), "at most 8" }, { S(T { 2 }, 1.5), "argument 2 (times): expected" },
     },
+    lengths = function(n) return S(T { 2, n }, 2, 2), S(T { n }, 3), S(T { 2, 2 }, 1, n) end,
+    long = { 300, 1100 },
     large = { S(T { 300, 57 }, { 2, 3 }) },
   },
   repeat_interleave = {
@@ -177,6 +185,8 @@ return {
       { S(T { 2, 3 }, 2 ^ 62, 2), "the result would be too large" },
       { S(T { 2, 3 }, "a"), "argument 2 (repeats): expected" },
     }), count_errors()),
+    lengths = function(n) return S(T { 2, n }, 2, 2), S(T { n, 3 }, 2, 1), S(T { 2, 2 }, n, 1) end,
+    long = { 300, 1100 },
     large = { S(T { 300, 57 }, 3, 1), S(T { 300, 57 }, 3, 2) },
   },
   ["repeat_interleave/2"] = { dtypes = "all", ref = repeat_interleave, samples = by_counts(), errors = count_errors() },

@@ -10,7 +10,7 @@ local int64 = { dtype = "int64" }
 -- where one tensor is int64 and another is not
 local differ = "convert one, e.g. "
 -- Sums of hundreds of products cancel, and their roundings don't.
-local long = { tol = 4 }
+local long, long_floats = { tol = 4 }, { tol = 4, only = "float" }
 
 -- The matrices in an array's last two dims, transposed where t holds.
 local function turned(x, t)
@@ -86,9 +86,9 @@ return {
       S(T { 2, 1, 2, 3 }, T { 1, 0, 3, 2 }),
       -- past the kernels' blocks, with what is left over
       S(T({ 17, 9 }, { ints = { -2, 2 } }), T({ 9, 33 }, { ints = { -2, 2 } })),
-      with(S(T { 7, 70 }, T { 70, 19 }), { only = "float" }), with(S(T { 70 }, T { 70, 35 }), { only = "float" }),
-      with(S(T { 35, 70 }, T { 70 }), { only = "float" }), with(S(T { 1, 130 }, T { 130, 40 }), { only = "float" }),
-      with(S(T { 70 }, T { 70 }), { only = "float" }),
+      with(S(T { 7, 70 }, T { 70, 19 }), long_floats), with(S(T { 70 }, T { 70, 35 }), long_floats),
+      with(S(T { 35, 70 }, T { 70 }), long_floats), with(S(T { 1, 130 }, T { 130, 40 }), long_floats),
+      with(S(T { 70 }, T { 70 }), long_floats),
     },
     ref = nd.matmul,
     errors = {
@@ -139,7 +139,7 @@ return {
       S(T { 3, 0 }, T { 0, 4 }, { 3, 4 }, false, false),
       S(T { 0, 3, 4 }, T { 0, 4, 5 }, { 3, 5 }, false, false), S(T { 0, 4 }, T { 4, 3 }, { 0, 3 }, false, false),
       S(T { 4, 3 }, T { 2, 5, 4 }, { 1, 3, 5 }, true, true),
-      with(S(T { 3, 40, 7 }, T { 3, 40, 9 }, { 7, 9 }, true, false), { only = "float" }),
+      with(S(T { 3, 40, 7 }, T { 3, 40, 9 }, { 7, 9 }, true, false), long_floats),
     },
     ref = function(x, y, shape, tx, ty) return sum_to(nd.matmul(turned(x, tx), turned(y, ty)), shape) end,
     large = { with(S(T { 40, 64, 30 }, T { 40, 64, 50 }, { 30, 50 }, true, false), { tol = 8 }),
@@ -182,7 +182,7 @@ return {
       S(T { 5 }, T { 0, 4 }, T { 4, 5 }),
       S(T { 1, 1 }, T { 1, 1 }, T { 1, 1 }), S(T { 3, 5 }, T { 3, 4 }, T { 4, 5 }, { beta = 2, alpha = 3 }),
       with(S(T { 3, 5 }, T { 3, 4 }, T { 4, 5 }, 0.5, -1.25), { only = "float" }),
-      with(S(T { 19 }, T { 9, 70 }, T { 70, 19 }, 0.5, 2), { only = "float" }),
+      with(S(T { 19 }, T { 9, 70 }, T { 70, 19 }, 0.5, 2), long_floats),
     },
     ref = function(input, x, y, beta, alpha)
       if type(beta) == "table" then beta, alpha = beta.beta, beta.alpha end
@@ -241,8 +241,8 @@ return {
       S(T { 3, 0 }, T { 5, 0 }, T { 5 }), S(T { 3, 4 }, T { 0, 4 }, T { 0 }), S(T { 3, 4 }, T { 1, 4 }, T { 1 }),
       S(T { 3, 4 }, T { 4 }), S(T { 3, 4 }, T { 4 }, T {}), S(T { 4 }, T { 4 }), S(T { 2, 3, 4 }, T { 4 }, T {}),
       S(T { 2, 0, 4 }, T { 3, 4 }, T { 3 }),
-      with(S(T { 9, 70 }, T { 19, 70 }, T { 19 }), { only = "float" }),
-      with(S(T { 130 }, T { 40, 130 }, T { 40 }), { only = "float" }),
+      with(S(T { 9, 70 }, T { 19, 70 }, T { 19 }), long_floats),
+      with(S(T { 130 }, T { 40, 130 }, T { 40 }), long_floats),
     },
     ref = linear,
     errors = {

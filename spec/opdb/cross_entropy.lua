@@ -312,6 +312,7 @@ return {
     end,
   },
   class_weights = {
+    errors = { { S(I({ 3 }, 5), nil, nil, 0, { 3, 5 }, "int64"), "weights are floats, not int64" } },
     dtypes = "none", grad = false, out = function(_, arguments) return arguments[6] end,
     samples = (function()
       local list = {}

@@ -403,7 +403,18 @@ end
 local int32 = { dtype = "int32", whole = true }
 
 return {
-  max_pool1d = max_entry(1),
+  max_pool1d = (function()
+    local entry = max_entry(1)
+    entry.check = function(_, run)
+      run("takes no plane that int32 can't count", function()
+        local ok, message = pcall(cnn.max_pool1d, cnn.empty({ 1, 2 ^ 31 }, { device = "meta" }), 2)
+        assert.is_false(ok)
+        assert.truthy(tostring(message):find("has planes of more than 2^31 - 1 places", 1, true))
+        assert.same({ 1, 2 ^ 30 - 1 }, cnn.max_pool1d(cnn.empty({ 1, 2 ^ 31 - 1 }, { device = "meta" }), 2).shape)
+      end)
+    end
+    return entry
+  end)(),
   max_pool2d = max_entry(2),
   max_pool3d = max_entry(3),
   adaptive_max_pool1d = adaptive_max_entry(1),
@@ -419,6 +430,7 @@ return {
   },
   max_pool_backward = {
     dtypes = "float", dense = false,
+    errors = { { S(T { 2, 2 }, I({ 2, 2 }, 4), { 2, 4 }, 1), "indices are int64, not int32" } },
     ref = scattered,
     samples = {
       S(T { 2, 3, 2, 3 }, I({ 2, 3, 2, 3 }, 20, int32), { 2, 3, 4, 5 }, 2),
@@ -434,6 +446,7 @@ return {
   },
   max_pool_gather = {
     dtypes = "all", dense = false, ref = gathered,
+    errors = { { S(T { 2, 4 }, I({ 2, 2 }, 4), 1), "indices are int64, not int32" } },
     samples = {
       S(T { 2, 3, 4, 5 }, I({ 2, 3, 2, 3 }, 20, int32), 2), S(T { 3, 9 }, I({ 3, 4 }, 9, int32), 1),
       S(T { 1, 2, 2, 3, 4 }, I({ 1, 2, 2, 2, 2 }, 24, int32), 3), S(T { 2, 2, 3, 4 }, I({ 2, 2, 2, 2 }, 24, int32), 3),

@@ -230,6 +230,7 @@ return {
       { S(-1, 3, { 2 }, { dtype = "uint8" }), "uint8 holds the integers from 0 to 255, not all from -1 to 2" },
       { S(0, 3, { 2 }, { dtype = "bool" }), "bool holds the integers from 0 to 1" },
       { S(0, 2050, { 2 }, { dtype = "float16" }), "float16 holds the integers from -2048 to 2048" },
+      { S(3, { 1, 1, 1, 1, 1, 1, 1, 1, 1 }), "a tensor has at most 8 dims" },
       { S(0, 3, { -2 }), "sizes must be >= 0" }, { S(3), "high" },
       { S(3, { 2 }, { requires_grad = true }), "int64 tensors can't require a gradient" },
     },

@@ -247,14 +247,19 @@ local function check_tails(entry, sample)
   end
 end
 
+local IN_LAYOUTS = 33 -- long enough for the loops of vectors, in all layouts
+
 local function check_lengths(entry)
   local class = checks.class(entry)
   local function with(n, dtypes)
     for k, sample in ipairs { entry.lengths(n) } do
-      words.seed(sample, entry.key, 1000 + 10 * n + k)
+      db.prepare(entry, sample, 1000 + 10 * n + k)
       for _, dtype in ipairs(dtypes) do
         if class[db.category(dtype)] ~= false and checks.allows(sample, dtype) then
           checks.one_call(entry, sample, { dtype = dtype })
+          for _, layout in ipairs(n == IN_LAYOUTS and entry.layouts ~= false and words.layouts or {}) do
+            if words.applies(layout, sample) then checks.one_call(entry, sample, { dtype = dtype, layout = layout }) end
+          end
         end
       end
     end

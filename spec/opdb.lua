@@ -305,6 +305,15 @@ local function derived(name, forward)
   }
 end
 
+-- Makes a sample ready: its values follow from its number.
+function db.prepare(entry, sample, number)
+  words.seed(sample, entry.key, number)
+  -- where elements share memory, nothing can be changed in place
+  for i, param in ipairs(entry.info.params) do
+    if param.changed then words.mark_whole(sample[i]) end
+  end
+end
+
 local function load_entries()
   entries = {}
   local pipe = assert(io.popen "ls spec/opdb/*.lua")
@@ -327,11 +336,7 @@ local function load_entries()
     local number = 0
     local function seed(sample)
       number = number + 1
-      words.seed(sample, key, number)
-      -- where elements share memory, nothing can be changed in place
-      for i, param in ipairs(entry.info.params) do
-        if param.changed then words.mark_whole(sample[i]) end
-      end
+      db.prepare(entry, sample, number)
     end
     for _, sample in ipairs(entry.samples or {}) do seed(sample) end
     for _, case in ipairs(entry.errors or {}) do seed(case[1]) end

@@ -320,6 +320,15 @@ local function large_call(entry, sample, arguments, rng)
   return list, count
 end
 
+-- The op's own results (the first `count`) against those of the same values in float64.
+local function accurate_results(where, entry, sample, arguments, results, count, rng)
+  local dtype = arguments.tensors[1].dtype
+  local wide = words.replaced(sample, arguments, function(x) return x.dtype == dtype and x:double() or x end)
+  local narrow = {}
+  for i = 1, count or #results do narrow[i] = results[i] end
+  accurate(where, entry, sample, narrow, (large_call(entry, sample, wide, rng)))
+end
+
 -- Bit for bit the same with 1, 2 and 3 threads, gradients too, and as exact as small ones.
 local function check_threads(entry, sample)
   local dtype = plain_dtype(entry)
@@ -336,10 +345,20 @@ local function check_threads(entry, sample)
       "differs from one thread's")
   end
   if dtype == "float32" and entry.ref and not entry.info.random then
-    local wide = words.replaced(sample, arguments, function(x) return x.dtype == dtype and x:double() or x end)
-    local narrow = {}
-    for i = 1, count or #one do narrow[i] = one[i] end
-    accurate(where, entry, sample, narrow, (large_call(entry, sample, wide, rng)))
+    accurate_results(where, entry, sample, arguments, one, count, rng)
+  end
+  core.set_rng_state(rng)
+end
+
+-- What the plugin computes of large products, in the dtypes that it takes.
+local function check_plugin(entry, sample)
+  local rng = core.get_rng_state()
+  for _, dtype in ipairs { "float32", "bfloat16" } do
+    local context = { dtype = dtype, large = true }
+    local arguments = words.arguments(sample, context)
+    local results, count = large_call(entry, sample, arguments, rng)
+    accurate_results(describe(entry, sample, context) .. " by the plugin", entry, sample, arguments, results, count,
+      rng)
   end
   core.set_rng_state(rng)
 end
@@ -356,6 +375,9 @@ function limits.sizes(entry)
   cnn.set_num_threads(threads)
   core._accel(true)
   if not ok then error(message, 0) end
+  if entry.plugin then
+    for _, sample in ipairs(entry.large) do check_plugin(entry, sample) end
+  end
 end
 
 return limits

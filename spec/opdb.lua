@@ -17,6 +17,7 @@
 --   second    false: the gradient can't be differentiated, and says so
 --   errors    list of { S(bad arguments ...), "what the message must hold" }
 --   large     a sample worth several threads, where the kernel has loops of its own
+--   plugin    true: large samples may be computed by the plugin, and are as exact with it
 --   lengths   function(n): samples of that length, for n around the widths of vectors; and for the n in the
 --             list `long`, beyond the blocks of a kernel
 --   check     function(entry, run): tests of the op's own; run(name, fn) names them

@@ -134,13 +134,15 @@ return {
       return dy:along(dim, function(line)
         l = l + 1
         local xs, dx = lines[l], {}
+        local before = 1
         for i = 1, #line do
-          dx[i] = 0
-          for k = i, #line do
-            local p = 1
-            for j = 1, k do p = p * (j == i and 1 or xs[j]) end
+          local p = before
+          dx[i] = line[i] * p
+          for k = i + 1, #line do
+            p = p * xs[k]
             dx[i] = dx[i] + line[k] * p
           end
+          before = before * xs[i]
         end
         return dx
       end)
@@ -150,8 +152,12 @@ return {
       S(T { 2, 4 }, T({ 2, 4 }, { values = { 1, 0, 2, 3, 2, 0, 3, 0 } }), 2), S(T { 0, 3 }, T { 0, 3 }, 1),
       S(T { 0, 3 }, T { 0, 3 }, 2), S(T { 4, 1 }, T({ 4, 1 }, { values = { 0, 0, 2, 3 } }), 1),
     },
-    lengths = function(n) return S(T { 2, n }, T { 2, n }, 2), S(T { n, 3 }, T { n, 3 }, 1),
-      S(T { 3, n }, T { 3, n }, 1) end,
+    lengths = function(n)
+      local near = { lo = 0.9, hi = 1.1 }
+      return S(T { 2, n }, T({ 2, n }, near), 2), S(T { n, 3 }, T({ n, 3 }, near), 1),
+        S(T { 3, n }, T({ 3, n }, near), 1)
+    end,
+    long = { 300, 600 },
     large = { S(T { 3000, 25 }, T({ 3000, 25 }, { lo = 0.9, hi = 1.1 }), 2) },
   },
   cummax = extreme(function(best, v) return best > v end),

@@ -32,12 +32,13 @@ end
 local function lengths(n) return S(T { 2, n }, 2), S(T { n, 3 }, 1), S(T { 3, n }, 1) end
 local LONG = { 600, 1100, 9001 }
 
-local function entry(fn)
+local function entry(fn, floor)
   local errors = db.dim_errors(function(x, dim) return S(x, dim) end)
   errors[#errors + 1] = { S(T { 2, 3 }, 1, "int64"), "dtype is int64: the result is a float" }
   errors[#errors + 1] = { S(T { 2, 3 }), "argument 2 (dim)" }
   return {
-    dtypes = "float", out = function(dtype, arguments) return arguments[3] or dtype end, lengths = lengths, long = LONG,
+    dtypes = "float", floor = floor, out = function(dtype, arguments) return arguments[3] or dtype end,
+      lengths = lengths, long = LONG,
     errors = errors, refuses = "convert it first, e.g. x:",
     ref = function(x, dim) return x:along(dim, fn) end,
     samples = {
@@ -55,13 +56,13 @@ end
 
 -- dx_i = the sum over k of dy_k d y_k / d x_i, whose Jacobian is 1[i = k] own(y_i) - a(y_i) b(y_k); factors
 -- gives a and b. y(n): the values of a result of n elements.
-local function backward(own, factors, y)
+local function backward(own, factors, y, floor)
   local function sample(shape, dim)
     local n = shape[dim < 0 and dim + #shape + 1 or dim] or 1
     return S(T(shape), T(shape, y(n)), dim)
   end
   return {
-    internal_dtypes = true,
+    internal_dtypes = true, floor = floor,
     ref = function(dy, out, dim)
       local lines, l = {}, 0
       out:along(dim, function(line)
@@ -87,12 +88,12 @@ local function backward(own, factors, y)
 end
 
 return {
-  softmax = entry(softmax),
+  softmax = entry(softmax, 1e-4),
   log_softmax = entry(log_softmax),
-  softmin = entry(softmin),
+  softmin = entry(softmin, 1e-4),
   -- d y_k / d x_i = 1[i = k] y_k - y_i y_k
   softmax_backward = backward(function(y) return y end, function(y) return y, y end,
-    function(n) return { lo = 0, hi = 2 / n } end),
+    function(n) return { lo = 0, hi = 2 / n } end, 1e-3),
   -- d y_k / d x_i = 1[i = k] - e^y_i
   log_softmax_backward = backward(function() return 1 end, function(y) return math.exp(y), 1 end,
     function(n) return { lo = -math.log(n) - 1, hi = -math.log(n) + 1 } end),

@@ -93,7 +93,7 @@ return {
   softmin = entry(softmin, 1e-4),
   -- d y_k / d x_i = 1[i = k] y_k - y_i y_k
   softmax_backward = backward(function(y) return y end, function(y) return y, y end,
-    function(n) return { lo = 0, hi = 2 / n } end, 1e-3),
+    function(n) return { lo = 0, hi = 2 / n } end, 1e-2),
   -- d y_k / d x_i = 1[i = k] - e^y_i
   log_softmax_backward = backward(function() return 1 end, function(y) return math.exp(y), 1 end,
     function(n) return { lo = -math.log(n) - 1, hi = -math.log(n) + 1 } end),

@@ -321,8 +321,7 @@ local function large_call(entry, sample, arguments, rng)
 end
 
 -- The op's own results (the first `count`) against those of the same values in float64.
-local function accurate_results(where, entry, sample, arguments, results, count, rng)
-  local dtype = arguments.tensors[1].dtype
+local function accurate_results(where, entry, sample, dtype, arguments, results, count, rng)
   local wide = words.replaced(sample, arguments, function(x) return x.dtype == dtype and x:double() or x end)
   local narrow = {}
   for i = 1, count or #results do narrow[i] = results[i] end
@@ -345,7 +344,7 @@ local function check_threads(entry, sample)
       "differs from one thread's")
   end
   if dtype == "float32" and entry.ref and not entry.info.random then
-    accurate_results(where, entry, sample, arguments, one, count, rng)
+    accurate_results(where, entry, sample, dtype, arguments, one, count, rng)
   end
   core.set_rng_state(rng)
 end
@@ -357,8 +356,8 @@ local function check_plugin(entry, sample)
     local context = { dtype = dtype, large = true }
     local arguments = words.arguments(sample, context)
     local results, count = large_call(entry, sample, arguments, rng)
-    accurate_results(describe(entry, sample, context) .. " by the plugin", entry, sample, arguments, results, count,
-      rng)
+    accurate_results(describe(entry, sample, context) .. " by the plugin", entry, sample, dtype, arguments, results,
+      count, rng)
   end
   core.set_rng_state(rng)
 end

@@ -66,7 +66,10 @@ end
 
 local function log_sum_exp(list)
   local most, s = -INF, 0
-  for _, v in ipairs(list) do most = math.max(most, v) end
+  for _, v in ipairs(list) do
+    if v ~= v then return v end -- math.max takes NaN as it comes
+    most = math.max(most, v)
+  end
   if most == INF or most == -INF then return most end
   for _, v in ipairs(list) do s = s + math.exp(v - most) end
   return most + math.log(s)

@@ -323,6 +323,11 @@ static void finish(const work *w, cnn_word *s, int64_t stride, int64_t y, int64_
   cnn_view *out = w->call->out;
   cnn_dtype dtype = op->counts || w->computed == CNN_I64 ? CNN_I64 : CNN_F64;
   if (op->finish) op->finish(w->call, n, s, stride, w->positions);
+  if (dtype == CNN_F64 && cnn_dtype_category(out->dtype) == CNN_CAT_INT) {
+    // Bytes were summed in float, exactly; what is too large for the result wraps as integers do.
+    for (int64_t j = 0; j < n; j++) s[j].i = (int64_t)s[j].f;
+    dtype = CNN_I64;
+  }
   if (!op->places || w->call->n_out > 1) store(w, s, dtype, out++, y, n);
   if (op->places) store(w, s + stride, CNN_I64, out, y, n);
 }

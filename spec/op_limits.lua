@@ -247,7 +247,7 @@ local function check_tails(entry, sample)
   end
 end
 
-local IN_LAYOUTS = 33 -- long enough for the loops of vectors, in all layouts
+local IN_LAYOUTS = 33 -- long enough for the loops of vectors: in all dtypes and layouts
 
 local function check_lengths(entry)
   local class = checks.class(entry)
@@ -264,7 +264,9 @@ local function check_lengths(entry)
       end
     end
   end
-  for _, n in ipairs(FEW_LENGTHS) do with(n, { "float32", "float64", "bfloat16", "int32" }) end
+  for _, n in ipairs(FEW_LENGTHS) do
+    with(n, n == IN_LAYOUTS and db.DTYPES or { "float32", "float64", "bfloat16", "int32" })
+  end
   -- Beyond the blocks that kernels cut their work into; references take their time.
   for _, n in ipairs(entry.long or {}) do
     if n < 2000 and not THIN then

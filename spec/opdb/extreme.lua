@@ -127,9 +127,13 @@ local function without_dim(list)
   return all
 end
 
+local function median_of_all(a)
+  return a:reduce(nil, false, value(median))
+end
+
 local median_all = {
   dtypes = "all",
-  ref = function(a) return a:reduce(nil, false, value(median)) end,
+  ref = median_of_all,
   samples = db.append(without_dim { S(x(5)), S(x(4)), S(x(3, 5)), S(x()), S(x(2, 3, 2, 2)), S(x(40)) }, {
     with(S(T({ 4 }, { values = { 3, 1, 3, 1 } })), { grad = false }),
     with(S(T({ 3 }, { values = { 1, NAN, 3 } })), { only = "float", grad = false }),
@@ -150,7 +154,7 @@ local median_all = {
 local median_of = pick_op(median)
 median_of.out = function(dtype, arguments) return arguments[2] and { dtype, "int64" } or dtype end
 median_of.ref = function(a, dim, keepdim)
-  if dim == nil then return median_all.ref(a) end
+  if dim == nil then return median_of_all(a) end
   return a:reduce(dim, keepdim, median)
 end
 median_of.samples = db.append(median_of.samples, { S(x(3, 5)), S(x()), S(x(4)) })

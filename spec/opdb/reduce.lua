@@ -94,6 +94,7 @@ local function dtype_errors() return {
 
 local function with_int_dtypes(list)
   local all = { with(S(T { 3, 4 }, 2, false, "int32"), { grad = false }),
+    with(S(T({ 4 }, { values = { 100, 100, 100, 7 } }), 1, false, "int8"), { grad = false }), -- it wraps
     with(S(T { 3, 4 }, 1, true, "bool"), { grad = false }) }
   for _, sample in ipairs(list) do all[#all + 1] = sample end
   return all

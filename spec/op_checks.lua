@@ -65,7 +65,7 @@ local function position(shape, k)
   k = k - 1
   for d = #shape, 1, -1 do
     at[d] = k % shape[d] + 1
-    k = (k - at[d] + 1) / shape[d]
+    k = math.floor((k - at[d] + 1) / shape[d])
   end
   return "[" .. table.concat(at, ",") .. "]"
 end

@@ -20,14 +20,17 @@
 --   plugin    true: large samples may be computed by the plugin, and are as exact with it
 --   lengths   function(n): samples of that length, for n around the widths of vectors; and for the n in the
 --             list `long`, beyond the blocks of a kernel
+--   tails     elementwise: a sample of vectors of 70, whose parts give the same parts of the result
 --   check     function(entry, run): tests of the op's own; run(name, fn) names them
 --
--- and where the common rules don't fit: tol, grad_tol (factors of the tolerances), floor (values smaller
--- than this have absolute errors), elementwise, dynamic (shapes depend on values: raises on meta),
--- call (function that calls it), dense (false: results need not be contiguous),
+-- and where the common rules don't fit: tol, grad_tol (factors of the tolerances: a number, or a list by
+-- dtype), floor (values smaller than this have absolute errors; 1 by default), dynamic (shapes depend on
+-- values: raises on meta), meta = false, call (function that calls it), dense (false: results need not be
+-- contiguous), internal_dtypes (no one calls it with other dtypes: it need not raise), silent (it may give no
+-- result), layouts = false, no_difference (no difference quotients),
 -- refuses = text or function(dtype): what the message about a dtype holds (default: the dtype's name).
 --
--- A sample may carry, by with(S(...), {...}): only (a class: dtypes that it is for), grad, second, tol,
+-- A sample may carry, by with(S(...), {...}): only (a class: dtypes that it is for), out, grad, second, tol,
 -- grad_tol, layouts = false (only contiguous), in_place = false.
 local cnn = require "cnn"
 local core = require "cnn.core"
@@ -84,7 +87,7 @@ function db.unary(row)
   local entry, args = copy(row), row.args or {}
   local options = { lo = row.lo, hi = row.hi, away = row.away, ints = row.ints }
   local function sample(...) return S(T({ ... }, options), unpack(args)) end
-  entry.kind, entry.elementwise = "unary", true
+  entry.kind = "unary"
   if (row.orders or 2) < 2 then entry.second = false end
   entry.dtypes = row.dtypes or "floating_bool"
   entry.floor = row.floor or 1e-3
@@ -118,7 +121,7 @@ function db.binary(row)
   local entry, args = copy(row), row.args or {}
   local function x(...) return T({ ... }, row.x) end
   local function y(...) return T({ ... }, row.y) end
-  entry.kind, entry.elementwise = "binary", true
+  entry.kind = "binary"
   entry.floor = row.floor or 1e-3
   entry.ref = function(a, b, ...)
     local rest, n = { ... }, select("#", ...)
@@ -293,7 +296,7 @@ local function derived(name, forward)
     return S(T(shape), v, unpack(args))
   end
   return {
-    kind = "derived", elementwise = true, dtypes = "float",
+    kind = "derived", dtypes = "float",
     samples = { sample(3, 5), sample(2, 3, 2, 4), sample(), sample(0, 3) },
     ref = function(dy, v)
       return nd.map(function(g, w) return g * slope(of_value and inverse(w) or w) end, dy, v)

@@ -38,7 +38,7 @@ return {
     large = { S(x(300, 257), T { 257 }), S(x(70000), T { 1 }) },
   },
   prelu_row = {
-    dtypes = "floating_bool", floor = 1e-3, elementwise = true,
+    dtypes = "floating_bool", floor = 1e-3,
     ref = function(a, weight) return nd.map(leaky, a, weight) end,
     samples = {
       S(x(3, 5), T { 3, 5 }), S(x(3, 5), T { 5 }), S(x(2, 3, 4), T { 3, 1 }), S(x(2, 3, 2, 2), T { 1, 3, 1, 1 }),

@@ -219,7 +219,7 @@ end
 
 local function if_true(c, x, y) return c ~= 0 and x or y end
 entries.where = {
-  dtypes = "all", elementwise = true, floor = 1e-3, ref = ternary(if_true),
+  dtypes = "all", floor = 1e-3, ref = ternary(if_true),
   samples = {
     S(M { 3, 5 }, T { 3, 5 }, T { 3, 5 }), S(M { 3, 1 }, T { 4 }, T {}), S(M { 4 }, T { 2, 3, 1 }, T { 3, 4 }),
     with(S(M { 3 }, 2, T { 3 }), { only = "real" }), with(S(M { 3 }, T { 3 }, -2), { only = "real" }),
@@ -232,7 +232,7 @@ entries.where = {
   tails = S(M { 70 }, T { 70 }, T { 70 }), large = S(M { 300, 257 }, T { 300, 257 }, T { 257 }),
 }
 entries.masked_fill = {
-  dtypes = "all", elementwise = true, floor = 1e-3, ref = ternary(function(x, m, v) return if_true(m, v, x) end),
+  dtypes = "all", floor = 1e-3, ref = ternary(function(x, m, v) return if_true(m, v, x) end),
   samples = {
     S(T { 3, 5 }, M { 3, 5 }, T {}), S(T { 3, 5 }, M { 5 }, T { 3, 1 }), S(T { 2, 3, 4 }, M { 3, 1 }, T { 4 }),
     with(S(T { 3, 4 }, M { 3, 4 }, 2), { only = "real" }), S(T {}, M {}, T {}), S(T { 0, 3 }, M { 3 }, T {}),
@@ -245,7 +245,7 @@ entries.masked_fill = {
   tails = S(T { 70 }, M { 70 }, T {}), large = S(T { 300, 257 }, M { 257 }, T {}),
 }
 entries.lerp = {
-  dtypes = "floating_bool", elementwise = true, floor = 1e-1,
+  dtypes = "floating_bool", floor = 1e-1,
   ref = ternary(function(x, y, w) return x + w * (y - x) end),
   samples = {
     S(T { 3, 5 }, T { 3, 5 }, T { 3, 5 }), S(T { 3, 5 }, T { 5 }, T { 3, 1 }),
@@ -260,7 +260,7 @@ entries.lerp = {
 
 local function product_added(dtypes, z, ref)
   return {
-    dtypes = dtypes, elementwise = true, floor = 1e-1, ref = ternary(ref),
+    dtypes = dtypes, floor = 1e-1, ref = ternary(ref),
     refuses = dtypes == "real" and "the operands are bool" or nil,
     samples = {
       S(T { 3, 5 }, T { 3, 5 }, T({ 3, 5 }, z)), S(T { 3, 5 }, T { 5 }, T({ 3, 1 }, z), 2),

@@ -50,7 +50,7 @@ end
 
 return {
   cast = {
-    dtypes = "all", out = function(_, arguments) return arguments[2] end, dense = false, elementwise = true,
+    dtypes = "all", out = function(_, arguments) return arguments[2] end, dense = false,
     samples = casts(),
     ref = converted,
     large = { S(T { 300, 257 }, "float32"), S(T { 300, 257 }, "float64"), S(T { 300, 257 }, "int32") },

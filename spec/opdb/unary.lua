@@ -144,7 +144,7 @@ entries.clamp_scalar = real {
   },
 }
 entries.clamp = {
-  dtypes = "real", elementwise = true, floor = 1e-3,
+  dtypes = "real", floor = 1e-3,
   ref = function(x, low, high)
     if low then x = db.nd.map(function(v, l) return v < l and l or v end, x, low) end
     if high then x = db.nd.map(function(v, h) return v > h and h or v end, x, high) end

@@ -373,7 +373,7 @@ function limits.sizes(entry)
   local threads = cnn.get_num_threads()
   core._accel(false) -- what it computes may depend on the number of threads
   local ok, message = pcall(function()
-    for _, sample in ipairs(entry.large or {}) do check_threads(entry, sample) end
+    for _, sample in ipairs(repeats(entry) and entry.large or {}) do check_threads(entry, sample) end
   end)
   cnn.set_num_threads(threads)
   core._accel(true)

@@ -95,7 +95,7 @@ describe("empty tensors", function()
     for _, mean in ipairs(helper.flat(x:mean(2))) do assert.is_true(mean ~= mean) end
     assert.same({ 0 }, { x:max(1).shape[1] })
     for _, name in ipairs { "max", "min", "amax", "argmax" } do
-      helper.raises(name .. ": x of shape 2x0 has no element to choose from in dim 2",
+      helper.raises(name .. ": x of shape (2, 0) has no element to choose from in dim 2",
         function() return x[name](x, 2) end)
     end
     for _, y in ipairs { x:softmax(1), x:softmax(2), x:cumsum(1), x:cumprod(2), (x:cummax(1)) } do

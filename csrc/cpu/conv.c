@@ -609,12 +609,25 @@ static bool is_empty(const use *u) {
                                                                   : u->w) == 0;
 }
 
+// Without input channels there are no weights, and the bias still has a gradient.
+static bool has_bias_gradient(const use *u) {
+  return u->direction == CNN_ACCEL_BACKWARD_WEIGHT && u->b && u->v.k > 0;
+}
+
+static void run_bias_gradient(const use *u, char *scratch) {
+  conv v = u->v;
+  v.db = u->b->data;
+  run_tasks(&v, v.dtype == CNN_F64 ? bias_gradient_f64 : bias_gradient_f32,
+            (v.k + BIAS_BLOCK - 1) / BIAS_BLOCK, scratch);
+}
+
 static cnn_status plan(cnn_call *call, cnn_accel_direction direction) {
   use u;
   size_t accel = 0;
   read_call(&u, call, direction);
-  if (is_empty(&u)) return CNN_OK;
+  if (is_empty(&u) && !has_bias_gradient(&u)) return CNN_OK;
   call->scratch_bytes = own_bytes(&u);
+  if (is_empty(&u)) return CNN_OK;
   call->handle = accel_plan(&u.v, direction, u.b != NULL, &accel);
   call->way = call->handle ? WAY_ACCEL : WAY_OWN;
   if (!call->handle) return CNN_OK;
@@ -659,8 +672,7 @@ static cnn_status run(cnn_call *call, cnn_accel_direction direction) {
   read_call(&u, call, direction);
   conv *v = &u.v;
   if (is_empty(&u)) {
-    if (u.b && direction == CNN_ACCEL_BACKWARD_WEIGHT && v->k > 0)
-      memset(u.b->data, 0, (size_t)v->k * cnn_dtype_size(v->dtype));
+    if (has_bias_gradient(&u)) run_bias_gradient(&u, call->scratch);
     return CNN_OK;
   }
   if (call->way == WAY_ACCEL && run_accel(call, &u)) return CNN_OK;
@@ -670,10 +682,7 @@ static cnn_status run(cnn_call *call, cnn_accel_direction direction) {
     v->sums = sums_bytes(v) ? cnn_take(&scratch, sums_bytes(v)) : u.w->data;
     run_tasks(v, u.fn, v->tasks.count, scratch);
     if (v->sums != u.w->data) store_sums(v);
-    if (!u.b) return CNN_OK;
-    v->db = u.b->data;
-    run_tasks(v, v->dtype == CNN_F64 ? bias_gradient_f64 : bias_gradient_f32,
-              (v->k + BIAS_BLOCK - 1) / BIAS_BLOCK, scratch);
+    if (has_bias_gradient(&u)) run_bias_gradient(&u, scratch);
     return CNN_OK;
   }
   use_weights(v, &scratch);

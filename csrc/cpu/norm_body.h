@@ -92,6 +92,7 @@ static void N(layer_norm_backward)(const layer_job *j, int64_t begin, int64_t en
   const T *means = j->mean, *rstds = j->rstd, *w = j->w;
   const bool sums_wanted = j->needs & (NEEDS_W | NEEDS_B);
   T *total = buffer, *few = buffer + 2 * n, *x_row = buffer + 4 * n, *dy_row = buffer + 5 * n;
+  if (n == 0) return; // and no buffer
   if (sums_wanted) memset(total, 0, (size_t)(4 * n) * sizeof(T));
   for (int64_t i = begin; i < end; i++) {
     const T *x = cnn_rows_get(&j->x, i, x_row), *dy = cnn_rows_get(&j->dy, i, dy_row);

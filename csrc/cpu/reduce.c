@@ -28,12 +28,14 @@ FINISH(all, i, s[j].i == positions)
 FINISH(any, i, s[j].i > 0)
 FINISH(log_sum, f, (s[j].f - s[j].f == 0 ? s[j].f : 0) + log(s[stride + j].f))
 
-CNN_REDUCTION_KERNEL(sum, .folds = cnn_fold_sum, .by_result = true)
-CNN_REDUCTION_KERNEL(sum_to, .folds = cnn_fold_sum, .mask = summed_dims)
-CNN_REDUCTION_KERNEL(mean, .folds = cnn_fold_sum, .finish = mean, .by_result = true)
-CNN_REDUCTION_KERNEL(prod, .folds = cnn_fold_product, .by_result = true, .multiplies = true)
 CNN_REDUCTION_KERNEL(all, .folds = cnn_fold_count, .finish = all, .counts = true)
 CNN_REDUCTION_KERNEL(any, .folds = cnn_fold_count, .finish = any, .counts = true)
+// Bools are added by "or", and multiplied by "and".
+CNN_REDUCTION_KERNEL(sum, .folds = cnn_fold_sum, .by_result = true, .as_bool = &reduction_any)
+CNN_REDUCTION_KERNEL(prod, .folds = cnn_fold_product, .by_result = true, .multiplies = true,
+                     .as_bool = &reduction_all)
+CNN_REDUCTION_KERNEL(sum_to, .folds = cnn_fold_sum, .mask = summed_dims)
+CNN_REDUCTION_KERNEL(mean, .folds = cnn_fold_sum, .finish = mean, .by_result = true)
 CNN_REDUCTION_KERNEL(count_nonzero, .folds = cnn_fold_count, .counts = true)
 CNN_REDUCTION_KERNEL(logsumexp, .folds = cnn_fold_exps, .finish = log_sum)
 

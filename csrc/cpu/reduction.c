@@ -323,6 +323,11 @@ static void finish(const work *w, cnn_word *s, int64_t stride, int64_t y, int64_
   cnn_view *out = w->call->out;
   cnn_dtype dtype = op->counts || w->computed == CNN_I64 ? CNN_I64 : CNN_F64;
   if (op->finish) op->finish(w->call, n, s, stride, w->positions);
+  if (dtype == CNN_F64 && cnn_dtype_category(out->dtype) == CNN_CAT_INT) {
+    // Bytes were summed in float, exactly; what is too large for the result wraps as integers do.
+    for (int64_t j = 0; j < n; j++) s[j].i = (int64_t)s[j].f;
+    dtype = CNN_I64;
+  }
   if (!op->places || w->call->n_out > 1) store(w, s, dtype, out++, y, n);
   if (op->places) store(w, s + stride, CNN_I64, out, y, n);
 }
@@ -372,8 +377,13 @@ static void merge_pieces(const work *w) {
 // ---------------------------------------------------------------------------------------------
 // Calls
 
-static cnn_dtype computed_dtype(const cnn_call *call) {
+static const cnn_reduction *reduction_of(const cnn_call *call) {
   const cnn_reduction *op = call->kernel->data;
+  return op->as_bool && call->out[0].dtype == CNN_BOOL ? op->as_bool : op;
+}
+
+static cnn_dtype computed_dtype(const cnn_call *call) {
+  const cnn_reduction *op = reduction_of(call);
   cnn_dtype dtype = op->by_result ? call->out[0].dtype : call->in[0].dtype;
   // Sums of a block of bytes are exact in float, and quicker.
   if (cnn_dtype_size(call->in[0].dtype) == 1 && !op->multiplies) return CNN_F32;
@@ -397,7 +407,7 @@ static int fold_type(cnn_dtype dtype) {
 }
 
 static void prepare(work *w, const cnn_call *call) {
-  const cnn_reduction *op = call->kernel->data;
+  const cnn_reduction *op = reduction_of(call);
   const cnn_view *x = &call->in[0];
   w->call = call;
   w->op = op;

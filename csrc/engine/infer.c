@@ -24,6 +24,11 @@ cnn_status cnn_infer_channels_last(cnn_context *ctx, cnn_meta *out) {
   return CNN_OK;
 }
 
+cnn_status cnn_infer_need_float(const cnn_infer *I) {
+  if (cnn_dtype_is_float(I->dtype)) return CNN_OK;
+  return cnn_fail(I->ctx, CNN_DTYPE, "gradients are floats, not %s", cnn_dtype_name(I->dtype));
+}
+
 cnn_status cnn_infer_broadcast(cnn_infer *I, cnn_dtype dtype) {
   cnn_meta *out = &I->out[I->n_out++];
   out->dtype = dtype;

@@ -137,6 +137,8 @@ typedef struct cnn_infer {
 cnn_meta *cnn_infer_out(cnn_infer *I, cnn_dtype dtype, int ndim, const int64_t *shape);
 // Gives a meta of 4 dims channels-last strides; an error for another number of dims.
 cnn_status cnn_infer_channels_last(cnn_context *ctx, cnn_meta *out);
+// Fails unless the common dtype is a float: for gradients, whose kernels have loops for no other.
+cnn_status cnn_infer_need_float(const cnn_infer *I);
 // Adds a result like an elementwise one: all inputs of promotion broadcast; the stride order of the
 // first input that has the full shape. Fails when the shapes don't fit, naming both.
 cnn_status cnn_infer_broadcast(cnn_infer *I, cnn_dtype dtype);

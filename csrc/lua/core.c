@@ -232,14 +232,16 @@ static int l_mem_get_info(lua_State *L) {
   return 2;
 }
 
+// fault_set(n, sticky = true, at_once = false): see base/alloc.h. at_once: without the collection
+// and the second try that a failing request leads to.
 static int l_fault_set(lua_State *L) {
-  cnn_state(L);
+  cnn_state(L)->no_room = lua_toboolean(L, 3);
   cnn_fault_set((int64_t)luaL_checknumber(L, 1), lua_isnoneornil(L, 2) || lua_toboolean(L, 2));
   return 0;
 }
 
 static int l_fault_clear(lua_State *L) {
-  cnn_state(L);
+  cnn_state(L)->no_room = false;
   cnn_pushint(L, cnn_fault_clear());
   return 1;
 }

@@ -122,7 +122,7 @@ void cnn_pace(lua_State *L, cnn_lua *S) {
 }
 
 bool cnn_make_room(lua_State *L, cnn_lua *S) {
-  if (S->in_gc) return false;
+  if (S->in_gc || S->no_room) return false;
   double start = now();
   // Twice: finalizers of the first round may let go of more.
   run_protected(L, S, full_collect);

@@ -18,6 +18,7 @@ typedef struct cnn_lua {
   cnn_context ctx;
   lua_State *L;      // the coroutine that entered last
   bool in_gc;        // a collection runs: finalizers must not start another
+  bool no_room;      // a test wants failing requests to fail at once
   char library[256]; // where our own Lua files are: messages skip them
   // Pacing (gc.c).
   unsigned boxes_since_step;

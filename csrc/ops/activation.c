@@ -40,8 +40,9 @@ static void prelu(cnn_frame *f, const cnn_arg *args, cnn_results *r) {
         cnn_fail(f->ctx, CNN_SHAPE,
                  "weight of shape %s has %lld elements: it takes one, or one for each of the "
                  "%lld channels (dim %d) of x, %s",
-                 cnn_tensor_shape_text(weight, &a), (long long)n, (long long)channels,
-                 1 + f->ctx->index_base, cnn_tensor_shape_text(x, &b));
+                 cnn_shape_format(&a, weight->ndim, weight->shape), (long long)n,
+                 (long long)channels, 1 + f->ctx->index_base,
+                 cnn_shape_format(&b, x->ndim, x->shape));
     return;
   }
   for (int d = 0; d < x->ndim; d++) shape[d] = d == 1 ? n : 1;
@@ -72,7 +73,7 @@ static void glu(cnn_frame *f, const cnn_arg *args, cnn_results *r) {
   if (f->status == CNN_OK && (x->ndim == 0 || x->shape[d] % 2 != 0))
     f->status = cnn_fail(f->ctx, CNN_SHAPE,
                          "x of shape %s can't be halved in dim %d: its size must be even",
-                         cnn_tensor_shape_text(x, &text), d + f->ctx->index_base);
+                         cnn_shape_format(&text, x->ndim, x->shape), d + f->ctx->index_base);
   if (f->status != CNN_OK) return;
   cnn_arg half = CNN_A_I(x->shape[d] / 2), along = CNN_A_I(d);
   cnn_arg a = CNN_A_T(cnn_do(f, narrow, args[0], along, CNN_A_I(0), half));
@@ -92,8 +93,11 @@ const cnn_op cnn_op_glu = {
 // normalize
 
 static void normalize(cnn_frame *f, const cnn_arg *args, cnn_results *r) {
+  double eps = cnn_arg_number(&args[3]), smallest = 0x1p-24;
+  // What is too small for float16 must not become 0, which would make zeros NaN.
+  if (args[0].t->dtype == CNN_F16 && eps > 0 && eps < smallest) eps = smallest;
   cnn_arg norm = CNN_A_T(cnn_do(f, norm, args[0], args[1], args[2], CNN_A_I(1)));
-  cnn_arg least = CNN_A_T(cnn_do(f, clamp_scalar, norm, args[3], CNN_A_N(INFINITY)));
+  cnn_arg least = CNN_A_T(cnn_do(f, clamp_scalar, norm, CNN_A_N(eps), CNN_A_N(INFINITY)));
   cnn_results_add(f, r, DIV(args[0], least).t);
 }
 

@@ -116,6 +116,7 @@ const cnn_op cnn_op_batch_norm_eval = {
 static cnn_status infer_backward(cnn_infer *I) {
   const cnn_tensor *x = I->in[1];
   int64_t needs = I->args[7].i, none = 0;
+  CNN_TRY(cnn_infer_need_float(I));
   cnn_meta *dx =
       cnn_infer_out(I, I->dtype, needs & NEEDS_X ? x->ndim : 1, needs & NEEDS_X ? x->shape : &none);
   if (needs & NEEDS_X) cnn_strides_like(x->ndim, x->shape, x->strides, dx->strides);

@@ -50,6 +50,9 @@ static cnn_status check_operands(cnn_context *ctx, const cnn_tensor *x, const cn
   if (x->ndim != n + 2 && x->ndim != n + 1)
     return cnn_fail(ctx, CNN_SHAPE, "input must have %d dims, or %d without a batch, not %d (%s)",
                     n + 2, n + 1, x->ndim, sizes(x, &a));
+  for (int d = 2; d < n + 2; d++)
+    if (w->shape[d] < 1)
+      return cnn_fail(ctx, CNN_SHAPE, "weight has an empty kernel (%s)", sizes(w, &b));
   int64_t channels = x->shape[x->ndim - n - 1];
   int64_t expected = dim_in == 1 ? w->shape[1] * groups : w->shape[0];
   if (channels == expected) return CNN_OK;
@@ -126,6 +129,7 @@ static cnn_status infer_conv_backward_weight(cnn_infer *I) {
   const cnn_tensor *dy = I->in[0];
   const int64_t *shape = I->args[SHAPE].ints;
   int64_t work = cnn_numel(dy);
+  CNN_TRY(cnn_infer_need_float(I));
   for (int i = 1; i < I->args[SHAPE].n; i++) work *= shape[i];
   cnn_infer_out(I, I->dtype, I->args[SHAPE].n, shape);
   if (I->args[B_BIAS].i) cnn_infer_out(I, I->dtype, 1, shape);

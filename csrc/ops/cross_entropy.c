@@ -136,6 +136,7 @@ const cnn_op cnn_op_cross_entropy_native = {
 
 static cnn_status infer_cross_entropy_backward(cnn_infer *I) {
   const cnn_tensor *x = I->in[1];
+  CNN_TRY(cnn_infer_need_float(I));
   cnn_meta *dx = cnn_infer_out(I, I->dtype, x->ndim, x->shape);
   cnn_strides_like(x->ndim, x->shape, x->strides, dx->strides);
   return CNN_OK;
@@ -164,7 +165,10 @@ const cnn_op cnn_op_cross_entropy_backward = {
 };
 
 static cnn_status infer_class_weights(cnn_infer *I) {
-  cnn_infer_out(I, (cnn_dtype)I->args[5].i, I->args[4].n, I->args[4].ints);
+  cnn_dtype dtype = (cnn_dtype)I->args[5].i;
+  if (!cnn_dtype_is_float(dtype))
+    return cnn_fail(I->ctx, CNN_DTYPE, "weights are floats, not %s", cnn_dtype_name(dtype));
+  cnn_infer_out(I, dtype, I->args[4].n, I->args[4].ints);
   return CNN_OK;
 }
 
@@ -278,6 +282,7 @@ const cnn_op cnn_op_nll_loss_native = {
 };
 
 static cnn_status infer_nll_backward(cnn_infer *I) {
+  CNN_TRY(cnn_infer_need_float(I));
   cnn_infer_out(I, I->dtype, I->args[4].n, I->args[4].ints);
   return CNN_OK;
 }

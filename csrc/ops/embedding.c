@@ -45,6 +45,7 @@ const cnn_op cnn_op_embedding = {
 static cnn_status infer_embedding_backward(cnn_infer *I) {
   const cnn_tensor *dy = I->in[0];
   int64_t shape[] = {I->args[2].i, dy->shape[dy->ndim - 1]};
+  CNN_TRY(cnn_infer_need_float(I));
   cnn_infer_out(I, I->dtype, 2, shape);
   return CNN_OK;
 }

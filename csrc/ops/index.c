@@ -84,6 +84,7 @@ const cnn_op cnn_op_index = {
 
 static cnn_status infer_index_backward(cnn_infer *I) {
   const cnn_arg *shape = &I->args[2];
+  CNN_TRY(cnn_infer_need_float(I));
   cnn_infer_out(I, I->dtype, shape->n, shape->ints);
   return CNN_OK;
 }

@@ -71,6 +71,7 @@ static cnn_status infer(cnn_infer *I, bool has_third) {
 // The gradient of the input or target: `side` is the last argument.
 static cnn_status infer_backward(cnn_infer *I) {
   const cnn_tensor *x = I->in[1];
+  CNN_TRY(cnn_infer_need_float(I));
   cnn_meta *dx = cnn_infer_out(I, I->dtype, x->ndim, x->shape);
   cnn_strides_like(x->ndim, x->shape, x->strides, dx->strides);
   return CNN_OK;

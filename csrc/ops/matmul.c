@@ -126,6 +126,7 @@ const cnn_op cnn_op_matmul = {
 // matmul_to
 
 static cnn_status infer_matmul_to(cnn_infer *I) {
+  CNN_TRY(refuse_bool(I, "x"));
   cnn_meta *out = cnn_infer_out(I, I->dtype, I->args[2].n, I->args[2].ints);
   const cnn_tensor *x = I->in[0];
   I->work = cnn_numel(x) * out->shape[out->ndim - 1];

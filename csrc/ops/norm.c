@@ -79,6 +79,7 @@ static cnn_status infer_layer_norm_backward(cnn_infer *I) {
   const cnn_arg *last = &I->args[5];
   int64_t needs = I->args[7].i, none = 0;
   cnn_dtype sums = cnn_dtype_computed(I->dtype);
+  CNN_TRY(cnn_infer_need_float(I));
   cnn_infer_out(I, I->dtype, needs & NEEDS_X ? x->ndim : 1, needs & NEEDS_X ? x->shape : &none);
   for (int i = 1; i < 3; i++) {
     bool wanted = needs >> i & 1;

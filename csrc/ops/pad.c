@@ -79,6 +79,7 @@ const cnn_op cnn_op_pad = {
 };
 
 static cnn_status infer_pad_backward(cnn_infer *I) {
+  CNN_TRY(cnn_infer_need_float(I));
   cnn_infer_out(I, I->dtype, I->args[3].n, I->args[3].ints);
   return CNN_OK;
 }

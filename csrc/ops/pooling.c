@@ -159,7 +159,16 @@ const cnn_op cnn_op_adaptive_max_pool = {
     .backward = backward_adaptive_max_pool,
 };
 
+// Places are kept as int32.
+static cnn_status check_places(cnn_infer *I) {
+  cnn_dtype dtype = (cnn_dtype)I->in[1]->dtype;
+  if (dtype == CNN_I32) return CNN_OK;
+  return cnn_fail(I->ctx, CNN_DTYPE, "indices are %s, not int32", cnn_dtype_name(dtype));
+}
+
 static cnn_status infer_max_pool_backward(cnn_infer *I) {
+  CNN_TRY(cnn_infer_need_float(I));
+  CNN_TRY(check_places(I));
   give_like(I, (int)I->args[3].i, &I->args[2]);
   return CNN_OK;
 }
@@ -183,6 +192,7 @@ const cnn_op cnn_op_max_pool_backward = {
 static cnn_status infer_max_pool_gather(cnn_infer *I) {
   const cnn_tensor *indices = I->in[1];
   int n = (int)I->args[2].i;
+  CNN_TRY(check_places(I));
   give_out(I, I->dtype, n, indices->shape + indices->ndim - n);
   return CNN_OK;
 }
@@ -306,6 +316,7 @@ AVG_POOL(avg_pool3d, 3, "ints", "input (N, C, D, H, W) or (C, D, H, W). ")
 enum { B_SHAPE = 7, B_SPATIAL };
 
 static cnn_status infer_avg_pool_backward(cnn_infer *I) {
+  CNN_TRY(cnn_infer_need_float(I));
   give_like(I, (int)I->args[B_SPATIAL].i, &I->args[B_SHAPE]);
   return CNN_OK;
 }
@@ -366,6 +377,7 @@ ADAPTIVE_AVG_POOL(adaptive_avg_pool2d, 2, "pair")
 ADAPTIVE_AVG_POOL(adaptive_avg_pool3d, 3, "ints")
 
 static cnn_status infer_adaptive_avg_pool_backward(cnn_infer *I) {
+  CNN_TRY(cnn_infer_need_float(I));
   give_like(I, (int)I->args[3].i, &I->args[2]);
   return CNN_OK;
 }

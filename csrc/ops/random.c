@@ -78,34 +78,62 @@ static cnn_status check_range(cnn_infer *I, int64_t low, int64_t high) {
                   low, high);
 }
 
+// The integers that the result's dtype holds, all of them: a draw that it can't hold would come out
+// as another number.
+static cnn_status check_holds(cnn_infer *I, int64_t low, int64_t last) {
+  cnn_dtype t = I->out[0].dtype;
+  int bits = 0;
+  bool has_sign = true;
+  switch (t) {
+  case CNN_F64: bits = 53; break;
+  case CNN_F32: bits = 24; break;
+  case CNN_F16: bits = 11; break;
+  case CNN_BF16: bits = 8; break;
+  case CNN_BOOL: bits = 1, has_sign = false; break;
+  case CNN_U8: bits = 8, has_sign = false; break;
+  default: bits = (int)(8 * cnn_dtype_size(t)) - 1;
+  }
+  if (bits == 63) return CNN_OK;
+  // The largest of an integer dtype is 2^bits - 1; floats hold 2^bits too.
+  int64_t top = ((int64_t)1 << bits) - !cnn_dtype_is_float(t);
+  int64_t bottom = !has_sign ? 0 : cnn_dtype_is_float(t) ? -top : -top - 1;
+  if (low >= bottom && last <= top) return CNN_OK;
+  return cnn_fail(I->ctx, CNN_DTYPE,
+                  "%s holds the integers from %" PRId64 " to %" PRId64 ", not all from %" PRId64
+                  " to %" PRId64,
+                  cnn_dtype_name(t), bottom, top, low, last);
+}
+
 static cnn_status infer_randint(cnn_infer *I) {
   const cnn_arg *high = &I->args[1], *shape = &I->args[2];
   // randint(high, shape) begins at 0.
   bool from_zero = !cnn_has(I->args, 2);
   if (!from_zero && high->n != 1)
     return cnn_fail(I->ctx, CNN_INVALID, "high must be one integer, not a list of %d", high->n);
-  CNN_TRY(check_range(I, from_zero ? 0 : I->args[0].i, from_zero ? I->args[0].i : high->ints[0]));
+  int64_t low = from_zero ? 0 : I->args[0].i, end = from_zero ? I->args[0].i : high->ints[0];
+  CNN_TRY(check_range(I, low, end));
   if (from_zero && high->n > CNN_MAX_DIMS)
     return cnn_fail(I->ctx, CNN_SHAPE, "a tensor has at most %d dims", CNN_MAX_DIMS);
   CNN_TRY(cnn_infer_create(I, from_zero ? high : shape, 3, CNN_I64));
   I->draws = count_out(I);
-  return CNN_OK;
+  return check_holds(I, low, end - 1);
 }
 const cnn_op cnn_op_randint = {
     .name = "randint",
     .args = "low:int high:ints shape:shape?* " CNN_CREATE_ARGS,
     .doc = "Integers (int64, unless a dtype is given) drawn uniformly from low to high - 1. "
-           "randint(high, shape) draws from 0 on.",
+           "randint(high, shape) draws from 0 on. The dtype must hold all of them.",
     .flags = CNN_OP_FUNCTION | CNN_OP_RANDOM,
     .infer = infer_randint,
 };
 
 static cnn_status infer_randint_like(cnn_infer *I) {
   bool from_zero = !cnn_has(I->args, 2);
-  CNN_TRY(check_range(I, from_zero ? 0 : I->args[1].i, I->args[from_zero ? 1 : 2].i));
+  int64_t low = from_zero ? 0 : I->args[1].i, end = I->args[from_zero ? 1 : 2].i;
+  CNN_TRY(check_range(I, low, end));
   CNN_TRY(cnn_infer_like(I, 3));
   I->draws = count_out(I);
-  return CNN_OK;
+  return check_holds(I, low, end - 1);
 }
 const cnn_op cnn_op_randint_like = {
     .name = "randint_like",
@@ -121,12 +149,13 @@ static cnn_status infer_randperm(cnn_infer *I) {
   if (n < 0) return cnn_fail(I->ctx, CNN_INVALID, "n must be >= 0, not %" PRId64, n);
   CNN_TRY(cnn_infer_create(I, &CNN_A_INTS(1, &n), 1, CNN_I64));
   I->draws = count_out(I);
-  return CNN_OK;
+  return n > 0 ? check_holds(I, 1, n) : CNN_OK;
 }
 const cnn_op cnn_op_randperm = {
     .name = "randperm",
     .args = "n:int " CNN_CREATE_ARGS,
-    .doc = "The numbers 1 to n (int64) in random order.",
+    .doc = "The numbers 1 to n (int64, unless a dtype is given, which must hold them) in random "
+           "order.",
     .flags = CNN_OP_FUNCTION | CNN_OP_RANDOM,
     .infer = infer_randperm,
 };
@@ -299,6 +328,7 @@ const cnn_op cnn_op_dropout_eval = {
 };
 
 static cnn_status infer_dropout_backward(cnn_infer *I) {
+  CNN_TRY(cnn_infer_need_float(I));
   cnn_infer_out(I, I->dtype, I->in[0]->ndim, I->in[0]->shape);
   cnn_strides_like(I->out[0].ndim, I->out[0].shape, I->in[0]->strides, I->out[0].strides);
   return CNN_OK;

@@ -88,6 +88,13 @@ static cnn_tensor *repeated(cnn_frame *f, cnn_tensor *x, int d, int64_t times, b
   return cnn_do(f, reshape, CNN_A_T(x), CNN_A_INTS(v.ndim - 1, shape));
 }
 
+// y where it has bytes of its own for each element; else (what was repeated had one position, or
+// nothing was repeated) a copy.
+static cnn_tensor *copied(cnn_frame *f, const cnn_tensor *x, cnn_tensor *y) {
+  if (!y || (y->buffer != x->buffer && cnn_is_contiguous(y))) return y;
+  return cnn_do(f, clone, CNN_A_T(y), CNN_A_I(1));
+}
+
 static void tile(cnn_frame *f, const cnn_arg *args, cnn_results *r) {
   cnn_tensor *x = args[0].t, *y = x;
   const cnn_arg *times = &args[1];
@@ -100,8 +107,7 @@ static void tile(cnn_frame *f, const cnn_arg *args, cnn_results *r) {
   // From the last dim on, so that each copy is of whole runs, as long as they can be.
   for (int i = times->n - 1; i >= 0 && y; i--)
     y = repeated(f, y, y->ndim - times->n + i, times->ints[i], false);
-  if (y == x) y = cnn_do(f, clone, CNN_A_T(x));
-  cnn_results_add(f, r, y);
+  cnn_results_add(f, r, copied(f, x, y));
 }
 const cnn_op cnn_op_tile = {
     .name = "tile",
@@ -126,9 +132,7 @@ static void repeat_interleave(cnn_frame *f, const cnn_arg *args, cnn_results *r)
     f->status = cnn_check_dim(f->ctx, "dim", args[2].i, x->ndim, &d);
   if (x && x->ndim == 0) x = cnn_do(f, unsqueeze, CNN_A_T(x), CNN_A_I(0));
   if (f->status != CNN_OK) return;
-  cnn_tensor *y = repeated(f, x, d, args[1].i, true);
-  if (y == x) y = cnn_do(f, clone, CNN_A_T(x));
-  cnn_results_add(f, r, y);
+  cnn_results_add(f, r, copied(f, args[0].t, repeated(f, x, d, args[1].i, true)));
 }
 static int choose_repeat_interleave(const cnn_arg *args, int n) {
   return n > 1 && args[1].kind == CNN_TENSOR ? OP_repeat_each : -1;

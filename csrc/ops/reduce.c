@@ -33,7 +33,7 @@ cnn_status cnn_check_reduces(cnn_infer *I, const cnn_arg *dim) {
       return cnn_fail(I->ctx, CNN_SHAPE,
                       "x of shape %s has no element to choose from in dim %d: of nothing there is "
                       "no largest, smallest or middle one",
-                      cnn_tensor_shape_text(x, &text), d + I->ctx->index_base);
+                      cnn_shape_format(&text, x->ndim, x->shape), d + I->ctx->index_base);
   return CNN_OK;
 }
 

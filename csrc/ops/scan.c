@@ -94,13 +94,18 @@ static void cumprod_backward(cnn_frame *f, const cnn_arg *args, cnn_results *r) 
   cnn_results_add(f, r, cnn_do(f, sum, terms, CNN_A_I(d + 1)));
 }
 
+static cnn_status infer_cumprod_backward(cnn_infer *I) {
+  CNN_TRY(cnn_infer_need_float(I));
+  return infer_like_dy(I);
+}
+
 const cnn_op cnn_op_cumprod_backward = {
     .name = "cumprod_backward",
     .args = "dy:tensor x:tensor dim:dim",
     .doc = "The gradient of cumprod.",
     .flags = CNN_OP_INTERNAL,
     .promote = CNN_PROMOTE_COMMON,
-    .infer = infer_like_dy,
+    .infer = infer_cumprod_backward,
     .composite = cumprod_backward,
 };
 

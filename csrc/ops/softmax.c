@@ -51,6 +51,7 @@ const cnn_op cnn_op_log_softmax = {
 
 // args: dy y dim
 static cnn_status infer_backward(cnn_infer *I) {
+  CNN_TRY(cnn_infer_need_float(I));
   cnn_infer_out(I, I->dtype, I->in[0]->ndim, I->in[0]->shape);
   return CNN_OK;
 }

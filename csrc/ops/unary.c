@@ -37,6 +37,7 @@ static cnn_status infer_predicate(cnn_infer *I) {
 }
 
 static cnn_status infer_backward(cnn_infer *I) {
+  CNN_TRY(cnn_infer_need_float(I));
   return cnn_infer_broadcast(I, I->dtype);
 }
 
@@ -122,11 +123,18 @@ static int choose_clamp(const cnn_arg *args, int n) {
   return is_tensor(args, n, 1) || is_tensor(args, n, 2) ? -1 : OP_clamp_scalar;
 }
 
-// With tensors for bounds. At a bound the gradient goes to x.
+// With tensors for bounds; numbers among them are bounds of clamp_scalar, which an integer dtype
+// need not hold. At a bound the gradient goes to x.
 static void clamp(cnn_frame *f, const cnn_arg *args, cnn_results *r) {
-  cnn_arg x = args[0];
-  if (cnn_has(args, 1)) x = SEL(LT(x, args[1]), args[1], x);
-  if (cnn_has(args, 2)) x = SEL(GT(x, args[2]), args[2], x);
+  cnn_arg x = args[0], low = args[1], high = args[2], none = C(INFINITY);
+  if (low.kind == CNN_TENSOR)
+    x = SEL(LT(x, low), low, x);
+  else if (low.kind != CNN_ABSENT)
+    x = CNN_A_T(cnn_do(f, clamp_scalar, x, low, none));
+  if (high.kind == CNN_TENSOR)
+    x = SEL(GT(x, high), high, x);
+  else if (high.kind != CNN_ABSENT)
+    x = CNN_A_T(cnn_do(f, clamp_scalar, x, C(-INFINITY), high));
   cnn_results_add(f, r, x.t);
 }
 
@@ -141,6 +149,7 @@ const cnn_op cnn_op_clamp = {
 };
 
 static cnn_status infer_has_nan(cnn_infer *I) {
+  CNN_TRY(cnn_infer_need_float(I));
   cnn_infer_out(I, CNN_BOOL, 0, NULL);
   return CNN_OK;
 }

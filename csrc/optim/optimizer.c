@@ -244,6 +244,8 @@ static int collect_grads(cnn_tensor *const *params, int n, cnn_tensor **grads) {
 
 cnn_status cnn_clip_grad_norm(cnn_context *ctx, cnn_tensor *const *params, int n, double max_norm,
                               double p, bool check, double *norm) {
+  if (!(p > 0))
+    return cnn_fail(ctx, CNN_INVALID, "clip_grad_norm_: norm_type must be > 0, not %g", p);
   cnn_tensor **grads = cnn_malloc((size_t)(n ? n : 1) * sizeof *grads);
   if (!grads) return no_memory(ctx);
   bool grad_enabled = ctx->grad_enabled;

@@ -3026,6 +3026,7 @@ function cnn.rand(shape, dtype, device, requires_grad) end
 function cnn.rand_like(x, dtype, device, requires_grad) end
 
 ---Integers (int64, unless a dtype is given) drawn uniformly from low to high - 1. randint(high, shape) draws from 0 on.
+---The dtype must hold all of them.
 ---@param low integer
 ---@param high integer|integer[]
 ---@param shape? integer[]
@@ -3067,7 +3068,7 @@ function cnn.randn(shape, dtype, device, requires_grad) end
 ---@overload fun(x: cnn.Tensor, options: {dtype?: cnn.dtype, device?: cnn.device, requires_grad?: boolean}): cnn.Tensor
 function cnn.randn_like(x, dtype, device, requires_grad) end
 
----The numbers 1 to n (int64) in random order.
+---The numbers 1 to n (int64, unless a dtype is given, which must hold them) in random order.
 ---@param n integer
 ---@param dtype? cnn.dtype
 ---@param device? cnn.device

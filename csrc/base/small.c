@@ -56,10 +56,17 @@ static void make_key(void) {
   pthread_key_create(&key, drop);
 }
 
-static void enroll(void) {
+static void enroll(lists *l) {
   pthread_once(&once, make_key);
-  pthread_setspecific(key, &mine);
-  mine.registered = true;
+  pthread_setspecific(key, l);
+  l->registered = true;
+}
+
+// A thread's variable is found by a call: once in a function, not at each use.
+static inline lists *own(void) {
+  lists *l = &mine;
+  __asm__("" : "+r"(l));
+  return l;
 }
 
 static int class_of(size_t bytes) {
@@ -70,22 +77,24 @@ void *cnn_small_alloc(size_t bytes) {
   int c = class_of(bytes);
   if (!RECYCLE || c >= CLASSES) return cnn_malloc(bytes);
   if (cnn_fault_hit()) return NULL;
-  link *p = mine.head[c];
+  lists *l = own();
+  link *p = l->head[c];
   if (__builtin_expect(p == NULL, 0)) return malloc((size_t)(c + 1) * STEP);
-  mine.head[c] = p->next;
-  mine.kept -= (c + 1) * STEP;
+  l->head[c] = p->next;
+  l->kept -= (c + 1) * STEP;
   return p;
 }
 
 void cnn_small_free(void *p, size_t bytes) {
   int c = class_of(bytes);
-  if (!RECYCLE || c >= CLASSES || mine.kept >= KEEP) {
+  lists *l = own();
+  if (!RECYCLE || c >= CLASSES || l->kept >= KEEP) {
     free(p);
     return;
   }
-  if (__builtin_expect(!mine.registered, 0)) enroll();
-  link *l = p;
-  l->next = mine.head[c];
-  mine.head[c] = l;
-  mine.kept += (c + 1) * STEP;
+  if (__builtin_expect(!l->registered, 0)) enroll(l);
+  link *dead = p;
+  dead->next = l->head[c];
+  l->head[c] = dead;
+  l->kept += (c + 1) * STEP;
 }

@@ -275,29 +275,25 @@ static void fill_view(cnn_view *v, const cnn_tensor *t) {
 }
 
 // Number operands become 0-d elements of the common dtype.
-static cnn_status fill_views(dispatch *d) {
-  int input = 0;
-  for (int i = 0; i < d->e->spec.n; i++) {
-    if (d->e->input_of[i] < 0) continue;
-    const cnn_arg *a = &d->args[i];
-    int count = a->kind == CNN_TENSORS ? a->n : 1;
-    for (int k = 0; k < count; k++, input++) {
-      cnn_view *v = &d->views[input];
-      if (d->in[input]) {
-        fill_view(v, d->in[input]);
-      } else if (a->kind == CNN_NUMBER || a->kind == CNN_INT) {
-        void *p = &d->scalars[d->n_scalars++];
-        if (a->kind == CNN_NUMBER)
-          cnn_element_set(d->infer.dtype, p, a->d);
-        else
-          cnn_element_set_int(d->infer.dtype, p, a->i);
-        *v = (cnn_view){p, NULL, NULL, 0, d->infer.dtype};
-      } else {
-        *v = (cnn_view){NULL, NULL, NULL, -1, CNN_F32};
-      }
+static void fill_views(dispatch *d) {
+  for (int i = 0; i < d->n_in; i++) {
+    cnn_view *v = &d->views[i];
+    if (d->in[i]) {
+      fill_view(v, d->in[i]);
+      continue;
     }
+    const cnn_arg *a = &d->args[d->e->arg_of[d->declared[i]]];
+    if (a->kind != CNN_NUMBER && a->kind != CNN_INT) {
+      *v = (cnn_view){NULL, NULL, NULL, -1, CNN_F32};
+      continue;
+    }
+    void *p = &d->scalars[d->n_scalars++];
+    if (a->kind == CNN_NUMBER)
+      cnn_element_set(d->infer.dtype, p, a->d);
+    else
+      cnn_element_set_int(d->infer.dtype, p, a->i);
+    *v = (cnn_view){p, NULL, NULL, 0, d->infer.dtype};
   }
-  return CNN_OK;
 }
 
 static cnn_status run_kernel(dispatch *d, cnn_tensor *const *out, int n_out) {
@@ -307,7 +303,7 @@ static cnn_status run_kernel(dispatch *d, cnn_tensor *const *out, int n_out) {
   if (!kernel)
     return cnn_fail(d->ctx, CNN_UNSUPPORTED, "not available on %s; move the tensors to the CPU",
                     cnn_device_name(d->infer.device));
-  CNN_TRY(fill_views(d));
+  fill_views(d);
   cnn_view *outs = d->views + d->capacity;
   for (int i = 0; i < n_out; i++) fill_view(&outs[i], out[i]);
   cnn_call call = {.ctx = d->ctx,

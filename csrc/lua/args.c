@@ -333,21 +333,18 @@ static cnn_tensor *plain_tensor(lua_State *L, const cnn_param *p, int at) {
 
 void cnn_read_args(lua_State *L, cnn_lua *S, const char *name, const cnn_spec *spec, int first,
                    cnn_lua_args *out) {
-  reader r = {L, S, name, spec, out};
-  int top = lua_gettop(L), last = top, options = 0;
+  int top = lua_gettop(L), last = top, options = 0, i = 0, at = first;
+  cnn_tensor *t;
   out->n = spec->n;
   out->n_ints = 0;
-  for (int i = 0; i < spec->n; i++) out->args[i] = CNN_A_NONE;
-  if (top >= first && is_options(L, top)) options = top, last = top - 1;
-  int i = 0, at = first;
+  // Most calls are on tensors, and no more.
+  while (at <= top && i < spec->n && (t = plain_tensor(L, &spec->params[i], at)) != NULL)
+    out->args[i++] = CNN_A_T(t), at++;
+  for (int k = i; k < spec->n; k++) out->args[k] = CNN_A_NONE;
+  if (at > top) return;
+  reader r = {L, S, name, spec, out};
+  if (is_options(L, top)) options = top, last = top - 1;
   while (at <= last) {
-    // Most arguments are tensors where a tensor is expected.
-    cnn_tensor *t = i < spec->n ? plain_tensor(L, &spec->params[i], at) : NULL;
-    if (t) {
-      out->args[i++] = CNN_A_T(t);
-      at++;
-      continue;
-    }
     if (is_no_options(L, spec, i, at, top)) break;
     if (i == spec->n) {
       cnn_error(L, S, "%s: takes at most %d argument%s", name, spec->n, spec->n == 1 ? "" : "s");

@@ -5,8 +5,8 @@
 
 #include <string.h>
 
-// Upvalues of an op's closure: 1 the state, 2 the tensors' metatable, 3 the op's id, 4 whether this
-// is the in-place form.
+// Upvalues of an op's closure: 1 the state, 2 the tensors' metatable, 3 the op's id, twice, plus
+// whether this is the in-place form.
 #define UP_METATABLE lua_upvalueindex(2)
 
 // Creation functions take requires_grad, which concerns the handle and not the op.
@@ -80,8 +80,8 @@ static int op_list(lua_State *L, cnn_lua *S, int id, cnn_lua_args *a) {
 
 static int op_call(lua_State *L) {
   cnn_lua *S = cnn_state(L);
-  int id = (int)(intptr_t)lua_touserdata(L, lua_upvalueindex(3));
-  bool in_place = lua_toboolean(L, lua_upvalueindex(4));
+  int form = (int)(intptr_t)lua_touserdata(L, lua_upvalueindex(3)), id = form / 2;
+  bool in_place = form & 1;
   const cnn_op_entry *e = cnn_op_at(id);
   cnn_lua_args a;
   cnn_pace(L, S);
@@ -100,9 +100,8 @@ static int op_unm(lua_State *L) {
 static void push_op(lua_State *L, cnn_lua *S, lua_CFunction f, int id, bool in_place) {
   lua_pushlightuserdata(L, S);
   cnn_push_metatable(L, S, CNN_BOX_TENSOR);
-  lua_pushlightuserdata(L, (void *)(intptr_t)id);
-  lua_pushboolean(L, in_place);
-  lua_pushcclosure(L, f, 4);
+  lua_pushlightuserdata(L, (void *)(intptr_t)(2 * id + in_place));
+  lua_pushcclosure(L, f, 3);
 }
 
 // One argument of a spec as scripts see it: {name, type, optional, changed, variadic, words,

@@ -68,9 +68,8 @@ struct cnn_box {
 extern const char cnn_box_magic[CNN_BOX_KINDS];
 
 static inline cnn_box *cnn_to_box(lua_State *L, int i, cnn_box_kind kind) {
-  cnn_box *box = lua_touserdata(L, i);
-  if (box && lua_type(L, i) == LUA_TUSERDATA && cnn_rawlen(L, i) >= sizeof(cnn_box) &&
-      box->magic == (uintptr_t)&cnn_box_magic[kind])
+  cnn_box *box = lua_touserdata(L, i); // the length of a light one is 0
+  if (box && cnn_rawlen(L, i) >= sizeof(cnn_box) && box->magic == (uintptr_t)&cnn_box_magic[kind])
     return box;
   return NULL;
 }

@@ -13,44 +13,49 @@ loaded = time.process_time() - start_clock
 name, threads = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 2
 torch.set_num_threads(threads)
 torch.manual_seed(1)
+SECONDS = 0.7  # as in cases.lua
 
 
 def measure(n, rounds, fn):
-    best = float("inf")
+    best, first, done = float("inf"), time.perf_counter(), 0
     fn(max(1, n // 10))
-    for _ in range(rounds):
+    while done < rounds or time.perf_counter() - first < SECONDS:
         start = time.perf_counter()
         fn(n)
         best = min(best, (time.perf_counter() - start) / n)
+        done += 1
     return best
 
 
-def repeat(op):
+def repeat(op, *args):
     def run(n):
         for _ in range(n):
-            op()
+            op(*args)
     return run
 
 
-def add():
-    a, b = torch.randn(4), torch.randn(4)
-    return measure(50000, 7, repeat(lambda: a + b))
+def add(requires_grad=False):
+    a, b = torch.randn(4, requires_grad=requires_grad), torch.randn(4)
+
+    def run(n):
+        for _ in range(n):
+            a + b
+    return measure(50000, 7, run)
 
 
 def add_grad():
-    a, b = torch.randn(4, requires_grad=True), torch.randn(4)
-    return measure(50000, 7, repeat(lambda: a + b))
+    return add(True)
 
 
 def linear_row():
     layer, x = nn.Linear(32, 32), torch.randn(1, 32)
-    return measure(20000, 7, repeat(lambda: layer(x)))
+    return measure(20000, 7, repeat(layer, x))
 
 
 def linear_row_no_grad():
     layer, x = nn.Linear(32, 32), torch.randn(1, 32)
     with torch.no_grad():
-        return measure(20000, 7, repeat(lambda: layer(x)))
+        return measure(20000, 7, repeat(layer, x))
 
 
 def training(model, x, y, n, rounds):

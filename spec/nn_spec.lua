@@ -104,6 +104,29 @@ describe("registration", function()
     m:load_state_dict(sd)
     assert.are.equal(embed.weight, out.weight)
   end)
+
+  it("a tree that is too deep is an error, in whatever walks it", function()
+    local root = nn.Sequential()
+    local m = root
+    for _ = 1, 300000 do
+      local inner = nn.Sequential()
+      m:append(inner)
+      m = inner
+    end
+    m:append(nn.Linear(2, 2))
+    helper.raises("modules are nested too deep", nn.Sequential, root)
+    helper.raises("train: modules are nested too deep", root.train, root)
+    assert.is_true(root.training)
+    helper.raises("modules are nested too deep", root.parameters, root)
+    helper.raises("nested more than 64 deep", function() root(cnn.ones(2)) end)
+  end)
+
+  it("modules shared many times over are walked once", function()
+    local m = nn.Sequential(nn.Linear(2, 2))
+    for _ = 1, 60 do m = nn.Sequential(m, m) end
+    assert.is_false(m:eval()[1].training)
+    assert.equal(2, #m:parameters())
+  end)
 end)
 
 describe("containers", function()

@@ -456,7 +456,11 @@ static int l_own(lua_State *L) {
 
 static int l_train(lua_State *L) {
   cnn_lua *S = cnn_state(L);
-  cnn_module_train(&S->ctx, check_module(L, S, 1, "train"), lua_toboolean(L, 2) != 0);
+  cnn_module *m = check_module(L, S, 1, "train");
+  S->ctx.op = "train";
+  cnn_status status = cnn_module_train(&S->ctx, m, lua_toboolean(L, 2) != 0);
+  S->ctx.op = NULL;
+  if (status != CNN_OK) return cnn_raise(L, S, status);
   return 0;
 }
 

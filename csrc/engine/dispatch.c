@@ -547,6 +547,9 @@ static cnn_status through_copy(dispatch *d, cnn_tensor *x, const cnn_arg *args, 
 
 static cnn_status run_in_place(dispatch *d, const cnn_arg *args, int n_args, cnn_results *r) {
   const cnn_op *op = d->e->op;
+  if (args[0].kind != CNN_TENSOR)
+    return cnn_fail(d->ctx, CNN_INVALID,
+                    "in place, argument 1 is what is changed: it must be a tensor, not a number");
   cnn_tensor *x = args[0].t;
   CNN_TRY(start(d, args, n_args));
   CNN_TRY(cnn_history_check(d->ctx, x, d->record));

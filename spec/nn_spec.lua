@@ -166,6 +166,16 @@ describe("containers", function()
     list[2] = nn.Tanh()
     assert.are.equal("Tanh()", tostring(list[2]))
   end)
+
+  it("say how they are made", function()
+    local a = nn.ReLU()
+    helper.raises("ModuleList: expected one table, nn.ModuleList{a, b}, got 2 arguments", nn.ModuleList, a, a)
+    helper.raises("ModuleList: expected one table, nn.ModuleList{a, b}, got a module", nn.ModuleList, a)
+    helper.raises("ModuleDict: expected one table, nn.ModuleDict{name = a, ...}, got true", nn.ModuleDict, true)
+    helper.raises("entry 1 is no module but a function", nn.Sequential, nn.ReLU)
+    helper.raises("nn has no layer \"Relu\": did you mean \"ReLU\"?", function() return nn.Relu end)
+    helper.raises("apply: argument 1: expected a function", a.apply, a, 3)
+  end)
 end)
 
 describe("modes and moves", function()
@@ -268,6 +278,20 @@ describe("state dicts", function()
     m:register_buffer("kept", cnn.zeros(1))
     m:register_buffer("dropped", cnn.zeros(1), { persistent = false })
     assert.are.same({ "kept" }, names(pairs(m:state_dict())))
+  end)
+
+  it("say what is wrong with their arguments", function()
+    local m = nn.Linear(2, 2)
+    local freed = cnn.ones(2)
+    freed:free()
+    helper.raises("bias: the tensor was freed", m.load_state_dict, m, { weight = m.weight, bias = freed })
+    helper.raises("weight: no tensor but the number 3", m.load_state_dict, m, { weight = 3, bias = m.bias })
+    helper.raises("did you mean \"strict\"?", m.load_state_dict, m, m:state_dict(), { strct = false })
+    helper.raises("did you mean \"copy\"?", m.state_dict, m, { cpoy = false })
+    -- What cnn.load gives besides the table is no option.
+    m:load_state_dict(m:state_dict(), { format = "pt", strict = "false" })
+    helper.raises("nothing was loaded", m.load_state_dict, m, {}, { strict = "false" })
+    m:load_state_dict({}, { strict = false })
   end)
 end)
 
@@ -515,6 +539,20 @@ describe("init", function()
     assert.are.equal(32, w:sum():item())
     helper.raises("2 dims", function() init.xavier_uniform_(cnn.zeros(3)) end)
     assert.is_true(w.is_leaf)
+  end)
+
+  it("says what is wrong", function()
+    for name, f in pairs(nn.init) do
+      if name ~= "calculate_gain" then
+        helper.raises(("%s: argument 1: expected a tensor, got the number 3"):format(
+          (name:gsub("^zeros_$", "constant_"):gsub("^ones_$", "constant_"))), f, 3)
+      end
+    end
+    local t = cnn.ones(2, 2)
+    helper.raises("xavier_uniform_: gain: expected a number, got the string \"a\"", nn.init.xavier_uniform_, t, "a")
+    helper.raises("kaiming_normal_: unknown option \"mod\": did you mean \"mode\"?", nn.init.kaiming_normal_, t,
+      { mod = "fan_out" })
+    helper.raises("orthogonal_: expected a tensor with 2 dims or more, got shape (2,)", nn.init.orthogonal_, t[1])
   end)
 end)
 

@@ -150,6 +150,38 @@ describe("any value as any argument", function()
   end)
 end)
 
+describe("values that do not fit", function()
+  it("are errors, as in PyTorch", function()
+    local x = cnn.zeros(2, { dtype = "uint8" })
+    helper.raises("tensor: 300 does not fit uint8", cnn.tensor, { 300 }, { dtype = "uint8" })
+    helper.raises("tensor: inf does not fit int64", cnn.tensor, { math.huge }, { dtype = "int64" })
+    helper.raises("tensor: 128 does not fit int8", cnn.tensor, { 128 }, { dtype = "int8" })
+    helper.raises("tensor: 1e+19 does not fit int64", cnn.tensor, { 1e19 }, { dtype = "int64" })
+    helper.raises("full: value 300 does not fit uint8", cnn.full, { 2 }, 300, { dtype = "uint8" })
+    helper.raises("full_like: value 256 does not fit uint8", cnn.full_like, x, 256)
+    helper.raises("fill_: value -inf does not fit uint8", x.fill_, x, -math.huge)
+    helper.raises("index assignment: value 300 does not fit uint8", function() x[1] = 300 end)
+    helper.raises("set: value 300 does not fit uint8", x.set, x, 1, 300)
+    helper.elements(x, { 0, 0 })
+    helper.elements(cnn.tensor({ -128, 127, 1.9, -1.9 }, { dtype = "int8" }), { -128, 127, 1, -1 })
+    helper.elements(cnn.tensor({ -2 ^ 63, 2 ^ 62 }, { dtype = "int64" }):double(), { -2 ^ 63, 2 ^ 62 })
+    helper.elements(cnn.tensor({ -1, 255 }, { dtype = "uint8" }), { 255, 255 })
+    helper.elements(cnn.tensor({ math.huge, 0 }, { dtype = "bool" }):long(), { 1, 0 })
+  end)
+
+  it("a list with a gap is an error", function()
+    local list = { 1, 2, 3, 4 }
+    list[6] = 6
+    -- It depends on the Lua where the list is found to end.
+    for _, given in ipairs { list, { list, list }, { 1, nil, 3 }, { { 1, nil, 3 } } } do
+      local ok, e = pcall(cnn.tensor, given)
+      assert.is_false(ok)
+      assert.truthy(e:find("a list has a nil, or a gap, behind its element", 1, true) or e:find("found nil", 1, true), e)
+    end
+    helper.raises("found a tensor: cnn.stack and cnn.cat join tensors", cnn.tensor, { cnn.ones(1) })
+  end)
+end)
+
 describe("messages about shapes", function()
   it("name both", function()
     local message = helper.raises("add: ", function() return cnn.ones(2, 3) + cnn.ones(4) end)

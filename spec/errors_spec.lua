@@ -176,9 +176,19 @@ describe("values that do not fit", function()
     for _, given in ipairs { list, { list, list }, { 1, nil, 3 }, { { 1, nil, 3 } } } do
       local ok, e = pcall(cnn.tensor, given)
       assert.is_false(ok)
-      assert.truthy(e:find("a list has a nil, or a gap, behind its element", 1, true) or e:find("found nil", 1, true), e)
+      local said = e:find("a list has a nil, or a gap, behind its element", 1, true)
+      assert.truthy(said or e:find("found nil", 1, true), e)
     end
     helper.raises("found a tensor: cnn.stack and cnn.cat join tensors", cnn.tensor, { cnn.ones(1) })
+  end)
+end)
+
+describe("messages about dtypes", function()
+  it("advise to convert what is no float", function()
+    local x, i = cnn.ones(2, 2), cnn.ones(2, 2, { dtype = "int64" })
+    helper.raises("x is float32 but y is int64: convert one, e.g. y:to(\"float32\")", x.matmul, x, i)
+    helper.raises("x is int64 but y is float32: convert one, e.g. x:to(\"float32\")", i.matmul, i, x)
+    helper.raises("e.g. input:to(\"float32\")", cnn.nn.Linear(2, 2), i)
   end)
 end)
 

@@ -390,7 +390,8 @@ describe("checkpoint", function()
     local x, w = leaf { 1 }, leaf { 2 }
     local y = cnn.checkpoint(function(a) return a * w end, x)
     cnn.no_grad(w.add_, w, 1)
-    helper.raises("a tensor that CheckpointBackward needs for backward (float32 of shape (1,)) was changed in place", y.backward, y)
+    helper.raises("a tensor that CheckpointBackward needs for backward (float32 of shape (1,)) was changed in place",
+      y.backward, y)
     assert.is_nil(x.grad)
   end)
 

@@ -329,6 +329,11 @@ describe("schedules", function()
     local plateau = S.ReduceLROnPlateau(opt)
     helper.raises("step: expected the metric, such as the loss, got nil", plateau.step, plateau)
     helper.raises("the first argument must be an optimizer, got nil", S.StepLR)
+    for _, state in ipairs { 3, {}, { last_epoch = 1 } } do
+      local sched = S.StepLR(opt, 1)
+      helper.raises("load_state_dict: expected what a schedule's state_dict gave", sched.load_state_dict, sched, state)
+    end
+    helper.raises("expected what a schedule's state_dict gave", plateau.load_state_dict, plateau, {})
   end)
 
   it("take options by position, in PyTorch's order", function()

@@ -136,7 +136,9 @@ static int l_tensor(lua_State *L) {
   cnn_box *box = cnn_push_tensor_box(L, S, lua_upvalueindex(2));
   cnn_box *staged = cnn_push_tensor_box(L, S, lua_upvalueindex(2));
   cnn_meta_set(&meta, dtype, cpu, n.ndim, n.shape);
+  S->ctx.op = "tensor";
   CNN_WITH_ROOM(L, S, status, cnn_tensor_empty(&S->ctx, &meta, &t));
+  S->ctx.op = NULL;
   if (status != CNN_OK) return cnn_raise(L, S, status);
   staged->object = t;
   char *p = cnn_data(t);

@@ -36,6 +36,9 @@ function Scheduler:state_dict()
 end
 
 function Scheduler:load_state_dict(state)
+  if type(state) ~= "table" or type(state.last_epoch) ~= "number" or type(state.base_lrs) ~= "table" then
+    fail("load_state_dict: expected what a schedule's state_dict gave")
+  end
   self.last_epoch = state.last_epoch
   self.base_lrs = {}
   for g, lr in ipairs(state.base_lrs) do self.base_lrs[g] = lr end
@@ -209,6 +212,9 @@ function lr_scheduler.ReduceLROnPlateau(optimizer, ...)
     return { best = self.best, bad = self.bad, cooling = self.cooling, last_epoch = self.last_epoch }
   end
   function self:load_state_dict(state)
+    if type(state) ~= "table" or type(state.last_epoch) ~= "number" then
+      fail("load_state_dict: expected what a schedule's state_dict gave")
+    end
     for _, key in ipairs { "best", "bad", "cooling", "last_epoch" } do self[key] = state[key] end
   end
   return self

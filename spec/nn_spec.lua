@@ -121,6 +121,15 @@ describe("registration", function()
     helper.raises("nested more than 64 deep", function() root(cnn.ones(2)) end)
   end)
 
+  it("names are short texts without dots and zero bytes", function()
+    local m = nn.Module:extend("M")()
+    helper.raises("it has more than 255 characters", function() m[("x"):rep(256)] = nn.ReLU() end)
+    helper.raises("it has more than 255 characters", m.register_buffer, m, ("x"):rep(256), cnn.ones(1))
+    helper.raises("it has a zero byte in it", function() m["a\0b"] = nn.ReLU() end)
+    m[("x"):rep(255)] = nn.Parameter(cnn.ones(1))
+    assert.truthy(m:state_dict()[("x"):rep(255)])
+  end)
+
   it("modules shared many times over are walked once", function()
     local m = nn.Sequential(nn.Linear(2, 2))
     for _ = 1, 60 do m = nn.Sequential(m, m) end

@@ -230,7 +230,12 @@ static int module_newindex(lua_State *L) {
     keep_field(L);
     return 0;
   }
-  return assign_named(L, S, m, lua_tostring(L, 2));
+  size_t length;
+  const char *name = lua_tolstring(L, 2, &length);
+  if (strlen(name) != length &&
+      (cnn_to_box(L, 3, CNN_BOX_MODULE) || cnn_to_box(L, 3, CNN_BOX_TENSOR)))
+    return cnn_error(L, S, "\"%s...\" can't be an entry's name: it has a zero byte in it", name);
+  return assign_named(L, S, m, name);
 }
 
 // ---------------------------------------------------------------------------------------------

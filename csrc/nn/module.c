@@ -117,11 +117,18 @@ cnn_module *cnn_module_child(const cnn_module *m, int i) {
   return NULL;
 }
 
+enum { NAME_LENGTH = 255 };
+
 // The entry of that name, made empty if it is not there.
 static cnn_status obtain(cnn_context *ctx, cnn_module *m, const char *name, cnn_entry **out) {
   if (!*name || strchr(name, '.'))
     return cnn_fail(ctx, CNN_INVALID, "\"%s\" can't be an entry's name: it is %s", name,
                     *name ? "part of a path (no dots)" : "empty");
+  if (strlen(name) > NAME_LENGTH)
+    return cnn_fail(ctx, CNN_INVALID,
+                    "\"%.40s...\" can't be an entry's name: it has more than %d "
+                    "characters",
+                    name, NAME_LENGTH);
   *out = cnn_module_find(m, name);
   if (*out) return CNN_OK;
   if (m->n_entries == m->capacity) {
@@ -325,7 +332,7 @@ typedef struct tensor_walker {
 
 static cnn_status visit_tensors(void *arg, cnn_module *m, const char *path) {
   tensor_walker *w = arg;
-  char full[PATH_MAX_LENGTH + 64];
+  char full[PATH_MAX_LENGTH + NAME_LENGTH + 2];
   for (int i = 0; i < m->n_entries; i++) {
     const cnn_entry *e = &m->entries[i];
     if (e->kind != w->kind || !e->tensor) continue;

@@ -52,7 +52,7 @@ static cnn_status check_operands(cnn_context *ctx, const cnn_tensor *x, const cn
                     n + 2, n + 1, x->ndim, sizes(x, &a));
   for (int d = 2; d < n + 2; d++)
     if (w->shape[d] < 1)
-      return cnn_fail(ctx, CNN_SHAPE, "weight has an empty kernel (%s)", sizes(w, &b));
+      return cnn_fail(ctx, CNN_SHAPE, "weight has an empty kernel %s", sizes(w, &b));
   int64_t channels = x->shape[x->ndim - n - 1];
   int64_t expected = dim_in == 1 ? w->shape[1] * groups : w->shape[0];
   if (channels == expected) return CNN_OK;

@@ -70,6 +70,23 @@ describe("backward", function()
     y:backward()
     helper.elements(x.grad, { 1 })
   end)
+
+  it("holds what a hook returns against the gradient", function()
+    local function run(result)
+      local x = leaf { 1, 2 }
+      x:register_hook(function() return result end)
+      local ok, e = pcall(function() (x * 2):sum():backward() end)
+      return ok and x.grad or e
+    end
+    assert.truthy(run(cnn.ones(3)):find("backward: a hook returned shape (3,) for a gradient of shape (2,)", 1, true))
+    local elsewhere = run(cnn.ones(2, { device = "meta" }))
+    assert.truthy(elsewhere:find("a hook returned a tensor on meta for a gradient on cpu", 1, true))
+    for _, dtype in ipairs { "float64", "int64" } do
+      local g = run(cnn.full({ 2 }, 3, { dtype = dtype }))
+      assert.equal("float32", g.dtype)
+      helper.elements(g, { 3, 3 })
+    end
+  end)
 end)
 
 describe("cnn.grad", function()
@@ -373,7 +390,8 @@ describe("checkpoint", function()
     local x, w = leaf { 1 }, leaf { 2 }
     local y = cnn.checkpoint(function(a) return a * w end, x)
     cnn.no_grad(w.add_, w, 1)
-    helper.raises("a tensor that CheckpointBackward needs for backward (float32 1) was changed in place", y.backward, y)
+    helper.raises("a tensor that CheckpointBackward needs for backward (float32 of shape (1,)) was changed in place",
+      y.backward, y)
     assert.is_nil(x.grad)
   end)
 

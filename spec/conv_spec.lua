@@ -232,8 +232,8 @@ describe("conv2d", function()
 
   it("says what does not fit", function()
     local x, w = rand(8, 1, 28, 28), rand(16, 3, 3, 3)
-    helper.raises("conv2d: input has 1 channel (8x1x28x28) but weight expects 3 (16x3x3x3)", F.conv2d, x, w)
-    helper.raises("conv2d: input must have 4 dims, or 3 without a batch, not 2 (3x4)", F.conv2d, rand(3, 4), w)
+    helper.raises("conv2d: input has 1 channel (8, 1, 28, 28) but weight expects 3 (16, 3, 3, 3)", F.conv2d, x, w)
+    helper.raises("conv2d: input must have 4 dims, or 3 without a batch, not 2 (3, 4)", F.conv2d, rand(3, 4), w)
     helper.raises("conv2d: weight must have 4 dims, not 3", F.conv2d, x, rand(16, 3, 3))
     helper.raises("conv2d: bias must be (16,), one per output channel, not (3,)", F.conv2d, rand(1, 3, 9, 9), w,
       rand(3))

@@ -317,6 +317,12 @@ describe("Subset and random_split", function()
     raises("no whole number", data.random_split, ds, { 5.5, 4.5 })
     raises("expected a list of sizes", data.random_split, ds, 5)
   end)
+
+  it("refuses positions that are none", function()
+    helper.raises("Subset: index 2 of the list: expected a position, got the number 1.5", data.Subset, cnn.ones(3),
+      { 1, 1.5 })
+    helper.raises("index 1 of the list: expected a position, got the string", data.Subset, cnn.ones(3), { "1" })
+  end)
 end)
 
 describe("normalize", function()

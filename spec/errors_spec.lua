@@ -103,6 +103,95 @@ describe("messages about types", function()
   end)
 end)
 
+describe("any value as any argument", function()
+  local list = { 1, 2 }
+  local function values()
+    return {
+      cnn.ones(2, 3), cnn.ones(2, 3, { device = "meta" }), cnn.ones(1):sum(), cnn.zeros(0, 3),
+      cnn.ones(2, 3, { dtype = "int64" }), cnn.ones(2, 3, { dtype = "bool" }), 1, -1, 0 / 0, 2 ^ 53, "a", true, list,
+      { cnn.ones(2), cnn.ones(2, { device = "meta" }) }, { dim = 1 }, print, io.stdout,
+    }
+  end
+
+  it("gives a result or a message", function()
+    local given = values()
+    local calls = 0
+    cnn.set_memory_limit(2 ^ 26)
+    for _, op in ipairs(cnn.ops()) do
+      local functions = { cnn[op.name] or cnn.F[op.name], cnn[op.name .. "_"] }
+      for _, f in pairs(functions) do
+        for i = 1, #given do
+          for j = 1, #given do
+            local ok, e = pcall(f, given[i], given[j], given[(i * 7 + j) % #given + 1])
+            if not ok then
+              assert.equal("string", type(e))
+              assert.falsy(e:find("attempt to", 1, true) or e:find("bad argument", 1, true), e)
+            end
+            calls = calls + 1
+          end
+        end
+        given = values() -- what was done in place is forgotten
+      end
+    end
+    cnn.set_memory_limit()
+    assert.is_true(calls > 50000)
+  end)
+
+  it("does not take a tensor for a size, nor a number for a tensor", function()
+    local x = cnn.ones(2, 3)
+    for _, name in ipairs { "reshape", "view", "expand", "tile", "broadcast_to" } do
+      helper.raises("expected a shape, got a tensor", x[name], x, x)
+    end
+    helper.raises("zeros: argument 1 (shape): expected a shape, got a tensor", cnn.zeros, x)
+    helper.raises("expected a dim or a list of dims, got a tensor", x.permute, x, x, x)
+    helper.raises("einsum: argument 2 (operands): expected a list of tensors, got the number 0", cnn.einsum, "a", 0)
+    helper.raises("add: in place, argument 1 is what is changed: it must be a tensor", cnn.add_, 1, x)
+    helper.raises("at most 1048576 for a dim of size 0", cnn.chunk, cnn.zeros(0), 2 ^ 40)
+  end)
+end)
+
+describe("values that do not fit", function()
+  it("are errors, as in PyTorch", function()
+    local x = cnn.zeros(2, { dtype = "uint8" })
+    helper.raises("tensor: 300 does not fit uint8", cnn.tensor, { 300 }, { dtype = "uint8" })
+    helper.raises("tensor: inf does not fit int64", cnn.tensor, { math.huge }, { dtype = "int64" })
+    helper.raises("tensor: 128 does not fit int8", cnn.tensor, { 128 }, { dtype = "int8" })
+    helper.raises("tensor: 1e+19 does not fit int64", cnn.tensor, { 1e19 }, { dtype = "int64" })
+    helper.raises("full: value 300 does not fit uint8", cnn.full, { 2 }, 300, { dtype = "uint8" })
+    helper.raises("full_like: value 256 does not fit uint8", cnn.full_like, x, 256)
+    helper.raises("fill_: value -inf does not fit uint8", x.fill_, x, -math.huge)
+    helper.raises("index assignment: value 300 does not fit uint8", function() x[1] = 300 end)
+    helper.raises("set: value 300 does not fit uint8", x.set, x, 1, 300)
+    helper.elements(x, { 0, 0 })
+    helper.elements(cnn.tensor({ -128, 127, 1.9, -1.9 }, { dtype = "int8" }), { -128, 127, 1, -1 })
+    helper.elements(cnn.tensor({ -2 ^ 63, 2 ^ 62 }, { dtype = "int64" }):double(), { -2 ^ 63, 2 ^ 62 })
+    helper.elements(cnn.tensor({ -1, 255 }, { dtype = "uint8" }), { 255, 255 })
+    helper.elements(cnn.tensor({ math.huge, 0 }, { dtype = "bool" }):long(), { 1, 0 })
+  end)
+
+  it("a list with a gap is an error", function()
+    local list = { 1, 2, 3, 4 }
+    list[6] = 6
+    -- It depends on the Lua where the list is found to end.
+    for _, given in ipairs { list, { list, list }, { 1, nil, 3 }, { { 1, nil, 3 } } } do
+      local ok, e = pcall(cnn.tensor, given)
+      assert.is_false(ok)
+      local said = e:find("a list has a nil, or a gap, behind its element", 1, true)
+      assert.truthy(said or e:find("found nil", 1, true), e)
+    end
+    helper.raises("found a tensor: cnn.stack and cnn.cat join tensors", cnn.tensor, { cnn.ones(1) })
+  end)
+end)
+
+describe("messages about dtypes", function()
+  it("advise to convert what is no float", function()
+    local x, i = cnn.ones(2, 2), cnn.ones(2, 2, { dtype = "int64" })
+    helper.raises("x is float32 but y is int64: convert one, e.g. y:to(\"float32\")", x.matmul, x, i)
+    helper.raises("x is int64 but y is float32: convert one, e.g. x:to(\"float32\")", i.matmul, i, x)
+    helper.raises("e.g. input:to(\"float32\")", cnn.nn.Linear(2, 2), i)
+  end)
+end)
+
 describe("messages about shapes", function()
   it("name both", function()
     local message = helper.raises("add: ", function() return cnn.ones(2, 3) + cnn.ones(4) end)
@@ -154,6 +243,14 @@ describe("devices", function()
     assert.equal("meta", (there + 1).device)
     helper.raises("device \"cuda\" is not available", function() return cnn.ones(2, { device = "cuda" }) end)
     helper.raises("unknown device", function() return cnn.ones(2, { device = "gpu" }) end)
+  end)
+
+  it("a meta tensor's values are not copied", function()
+    local x, meta = cnn.ones(2), cnn.ones(2, { device = "meta" })
+    helper.raises("copy_: src is a meta tensor, which has a shape and no data", x.copy_, x, meta)
+    helper.raises("index assignment: src is a meta tensor", function() x[1] = meta:sum() end)
+    helper.raises("index assignment: src is a meta tensor", function() x[{ { 1, 2 } }] = meta end)
+    helper.elements(x, { 1, 1 })
   end)
 end)
 

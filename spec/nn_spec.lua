@@ -104,6 +104,38 @@ describe("registration", function()
     m:load_state_dict(sd)
     assert.are.equal(embed.weight, out.weight)
   end)
+
+  it("a tree that is too deep is an error, in whatever walks it", function()
+    local root = nn.Sequential()
+    local m = root
+    for _ = 1, 300000 do
+      local inner = nn.Sequential()
+      m:append(inner)
+      m = inner
+    end
+    m:append(nn.Linear(2, 2))
+    helper.raises("modules are nested too deep", nn.Sequential, root)
+    helper.raises("train: modules are nested too deep", root.train, root)
+    assert.is_true(root.training)
+    helper.raises("modules are nested too deep", root.parameters, root)
+    helper.raises("nested more than 64 deep", function() root(cnn.ones(2)) end)
+  end)
+
+  it("names are short texts without dots and zero bytes", function()
+    local m = nn.Module:extend("M")()
+    helper.raises("it has more than 255 characters", function() m[("x"):rep(256)] = nn.ReLU() end)
+    helper.raises("it has more than 255 characters", m.register_buffer, m, ("x"):rep(256), cnn.ones(1))
+    helper.raises("it has a zero byte in it", function() m["a\0b"] = nn.ReLU() end)
+    m[("x"):rep(255)] = nn.Parameter(cnn.ones(1))
+    assert.truthy(m:state_dict()[("x"):rep(255)])
+  end)
+
+  it("modules shared many times over are walked once", function()
+    local m = nn.Sequential(nn.Linear(2, 2))
+    for _ = 1, 60 do m = nn.Sequential(m, m) end
+    assert.is_false(m:eval()[1].training)
+    assert.equal(2, #m:parameters())
+  end)
 end)
 
 describe("containers", function()
@@ -142,6 +174,16 @@ describe("containers", function()
     helper.raises("no forward", function() list(cnn.ones(1)) end)
     list[2] = nn.Tanh()
     assert.are.equal("Tanh()", tostring(list[2]))
+  end)
+
+  it("say how they are made", function()
+    local a = nn.ReLU()
+    helper.raises("ModuleList: expected one table, nn.ModuleList{a, b}, got 2 arguments", nn.ModuleList, a, a)
+    helper.raises("ModuleList: expected one table, nn.ModuleList{a, b}, got a module", nn.ModuleList, a)
+    helper.raises("ModuleDict: expected one table, nn.ModuleDict{name = a, ...}, got true", nn.ModuleDict, true)
+    helper.raises("entry 1 is no module but a function", nn.Sequential, nn.ReLU)
+    helper.raises("nn has no layer \"Relu\": did you mean \"ReLU\"?", function() return nn.Relu end)
+    helper.raises("apply: argument 1: expected a function", a.apply, a, 3)
   end)
 end)
 
@@ -245,6 +287,20 @@ describe("state dicts", function()
     m:register_buffer("kept", cnn.zeros(1))
     m:register_buffer("dropped", cnn.zeros(1), { persistent = false })
     assert.are.same({ "kept" }, names(pairs(m:state_dict())))
+  end)
+
+  it("say what is wrong with their arguments", function()
+    local m = nn.Linear(2, 2)
+    local freed = cnn.ones(2)
+    freed:free()
+    helper.raises("bias: the tensor was freed", m.load_state_dict, m, { weight = m.weight, bias = freed })
+    helper.raises("weight: no tensor but the number 3", m.load_state_dict, m, { weight = 3, bias = m.bias })
+    helper.raises("did you mean \"strict\"?", m.load_state_dict, m, m:state_dict(), { strct = false })
+    helper.raises("did you mean \"copy\"?", m.state_dict, m, { cpoy = false })
+    -- What cnn.load gives besides the table is no option.
+    m:load_state_dict(m:state_dict(), { format = "pt", strict = "false" })
+    helper.raises("nothing was loaded", m.load_state_dict, m, {}, { strict = "false" })
+    m:load_state_dict({}, { strict = false })
   end)
 end)
 
@@ -492,6 +548,20 @@ describe("init", function()
     assert.are.equal(32, w:sum():item())
     helper.raises("2 dims", function() init.xavier_uniform_(cnn.zeros(3)) end)
     assert.is_true(w.is_leaf)
+  end)
+
+  it("says what is wrong", function()
+    for name, f in pairs(nn.init) do
+      if name ~= "calculate_gain" then
+        helper.raises(("%s: argument 1: expected a tensor, got the number 3"):format(
+          (name:gsub("^zeros_$", "constant_"):gsub("^ones_$", "constant_"))), f, 3)
+      end
+    end
+    local t = cnn.ones(2, 2)
+    helper.raises("xavier_uniform_: gain: expected a number, got the string \"a\"", nn.init.xavier_uniform_, t, "a")
+    helper.raises("kaiming_normal_: unknown option \"mod\": did you mean \"mode\"?", nn.init.kaiming_normal_, t,
+      { mod = "fan_out" })
+    helper.raises("orthogonal_: expected a tensor with 2 dims or more, got shape (2,)", nn.init.orthogonal_, t[1])
   end)
 end)
 

@@ -180,7 +180,7 @@ describe("max_pool2d", function()
     helper.raises("max_pool2d: the kernel (3, 3) spans 3 in spatial dim 1, which is more than the input (2, 9)",
       F.max_pool2d, rand(1, 1, 2, 9), 3)
     helper.raises("max_pool2d: padding 2 is more than half of kernel_size 3", F.max_pool2d, rand(1, 1, 9, 9), 3, 1, 2)
-    helper.raises("max_pool2d: input must have 4 dims, or 3 without a batch, not 2 (3x3)", F.max_pool2d, rand(3, 3), 2)
+    helper.raises("max_pool2d: input must have 4 dims, or 3 without a batch, not 2 (3, 3)", F.max_pool2d, rand(3, 3), 2)
     helper.raises("max_pool2d: stride must be at least 1", F.max_pool2d, rand(1, 1, 9, 9), 3, 0)
     helper.raises("has no element inside the input", F.max_pool2d, rand(1, 1, 1, 1), 2,
       { stride = 1, padding = 1, dilation = 2 })

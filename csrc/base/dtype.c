@@ -36,6 +36,18 @@ static int64_t saturate(double v) {
   return (int64_t)v;
 }
 
+bool cnn_dtype_holds_int(cnn_dtype t, int64_t v) {
+  if (cnn_dtype_is_float(t) || t == CNN_BOOL || t == CNN_I64) return true;
+  if (t == CNN_U8) return v >= -UINT8_MAX && v <= UINT8_MAX;
+  int64_t most = ((int64_t)1 << (8 * cnn_dtype_size(t) - 1)) - 1;
+  return v >= -most - 1 && v <= most;
+}
+
+bool cnn_dtype_holds(cnn_dtype t, double v) {
+  if (cnn_dtype_is_float(t) || t == CNN_BOOL) return true;
+  return v >= -0x1p63 && v < 0x1p63 && cnn_dtype_holds_int(t, (int64_t)v);
+}
+
 double cnn_element_get(cnn_dtype t, const void *p) {
   switch (t) {
   case CNN_F32: return *(const float *)p;

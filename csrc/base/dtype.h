@@ -83,4 +83,9 @@ void cnn_element_set(cnn_dtype t, void *p, double v);
 int64_t cnn_element_get_int(cnn_dtype t, const void *p);
 void cnn_element_set_int(cnn_dtype t, void *p, int64_t v);
 
+// Whether a number, cut towards zero, is one of t. As in PyTorch, uint8 takes negative ones modulo
+// 256; floats and bools take every number.
+bool cnn_dtype_holds(cnn_dtype t, double v);
+bool cnn_dtype_holds_int(cnn_dtype t, int64_t v);
+
 #endif

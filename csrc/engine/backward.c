@@ -490,6 +490,20 @@ static cnn_status compute(cnn_engine *e) {
   return status;
 }
 
+// t in a dtype: a new reference. Recorded where the gradients are.
+static cnn_status in_dtype(cnn_engine *e, cnn_tensor *t, cnn_dtype dtype, cnn_tensor **out) {
+  if (t->dtype == dtype) {
+    *out = cnn_ref(t);
+    return CNN_OK;
+  }
+  bool grad_enabled = e->ctx->grad_enabled;
+  e->ctx->grad_enabled = (e->flags & CNN_BACKWARD_CREATE) != 0;
+  cnn_status status =
+      call_op(e->ctx, cnn_ops_of_engine()->cast, CNN_ARGS(CNN_A_T(t), CNN_A_I(dtype)), out);
+  e->ctx->grad_enabled = grad_enabled;
+  return status;
+}
+
 // The gradient that a host function gave for input i, in the input's dtype: a new reference.
 static cnn_status take_answer(cnn_engine *e, cnn_node *node, int i, cnn_tensor *t,
                               cnn_tensor **out) {
@@ -504,35 +518,38 @@ static cnn_status take_answer(cnn_engine *e, cnn_node *node, int i, cnn_tensor *
     return cnn_fail(e->ctx, CNN_DEVICE, "%s gave a gradient on %s for input %d, which is on %s",
                     cnn_node_name(node, name, sizeof name), cnn_device_name(t->device), i + 1,
                     cnn_device_name(form->device));
-  if (t->dtype != form->dtype)
-    return call_op(e->ctx, cnn_ops_of_engine()->cast, CNN_ARGS(CNN_A_T(t), CNN_A_I(form->dtype)),
-                   out);
-  *out = cnn_ref(t);
-  return CNN_OK;
+  return in_dtype(e, t, (cnn_dtype)form->dtype, out);
+}
+
+// What a hook returned in place of the gradient `old`, in its dtype: a new reference.
+static cnn_status take_hooked(cnn_engine *e, cnn_tensor *t, const cnn_tensor *old,
+                              cnn_tensor **out) {
+  cnn_shape_text a, b;
+  if (!cnn_shape_equal(t->ndim, t->shape, old->ndim, old->shape))
+    return cnn_fail(e->ctx, CNN_SHAPE,
+                    "backward: a hook returned shape %s for a gradient of shape %s",
+                    cnn_shape_format(&a, t->ndim, t->shape),
+                    cnn_shape_format(&b, old->ndim, old->shape));
+  if (!cnn_device_equal(t->device, old->device))
+    return cnn_fail(e->ctx, CNN_DEVICE,
+                    "backward: a hook returned a tensor on %s for a gradient on %s",
+                    cnn_device_name(t->device), cnn_device_name(old->device));
+  return in_dtype(e, t, (cnn_dtype)old->dtype, out);
 }
 
 cnn_status cnn_engine_answer(cnn_engine *e, cnn_tensor *const *results, int n) {
   entry *x = &e->entries[e->current];
   if (e->call.hook) {
-    cnn_tensor **g = grad_slot(x, e->hook_slot);
+    cnn_tensor **g = grad_slot(x, e->hook_slot), *old = *g;
     if (n < 1 || !results[0]) return CNN_OK;
-    cnn_shape_text a, b;
-    if (!cnn_shape_equal(results[0]->ndim, results[0]->shape, (*g)->ndim, (*g)->shape))
-      return cnn_fail(e->ctx, CNN_SHAPE, "a hook returned shape %s for a gradient of shape %s",
-                      cnn_shape_format(&a, results[0]->ndim, results[0]->shape),
-                      cnn_shape_format(&b, (*g)->ndim, (*g)->shape));
-    cnn_tensor *old = *g;
-    *g = cnn_ref(results[0]);
+    CNN_TRY(take_hooked(e, results[0], old, g));
     cnn_unref(old);
     return CNN_OK;
   }
   cnn_node *node = current_node(e);
   cnn_status status = CNN_OK;
-  bool grad_enabled = e->ctx->grad_enabled;
-  e->ctx->grad_enabled = (e->flags & CNN_BACKWARD_CREATE) != 0;
   for (int i = 0; i < n && i < node->n_in && status == CNN_OK; i++)
     if (results[i]) status = take_answer(e, node, i, results[i], &e->dx[i]);
-  e->ctx->grad_enabled = grad_enabled;
   e->answered = status == CNN_OK;
   return status;
 }

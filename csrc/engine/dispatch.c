@@ -202,10 +202,11 @@ static cnn_status same_dtype(dispatch *d) {
     if (!d->in[i] || !promotes(input_type(d, i))) continue;
     if (first < 0) first = i;
     if (d->in[i]->dtype == d->in[first]->dtype) continue;
-    const char *a = cnn_dtype_name((cnn_dtype)d->in[first]->dtype);
+    cnn_dtype a = (cnn_dtype)d->in[first]->dtype, b = (cnn_dtype)d->in[i]->dtype;
+    bool back = cnn_dtype_is_float(b) && !cnn_dtype_is_float(a); // what is no float is converted
     return cnn_fail(d->ctx, CNN_DTYPE, "%s is %s but %s is %s: convert one, e.g. %s:to(\"%s\")",
-                    input_name(d, first), a, input_name(d, i),
-                    cnn_dtype_name((cnn_dtype)d->in[i]->dtype), input_name(d, i), a);
+                    input_name(d, first), cnn_dtype_name(a), input_name(d, i), cnn_dtype_name(b),
+                    input_name(d, back ? first : i), cnn_dtype_name(back ? b : a));
   }
   d->infer.dtype = first < 0 ? d->ctx->default_dtype : (cnn_dtype)d->in[first]->dtype;
   return CNN_OK;
@@ -543,6 +544,9 @@ static cnn_status through_copy(dispatch *d, cnn_tensor *x, const cnn_arg *args, 
 
 static cnn_status run_in_place(dispatch *d, const cnn_arg *args, int n_args, cnn_results *r) {
   const cnn_op *op = d->e->op;
+  if (args[0].kind != CNN_TENSOR)
+    return cnn_fail(d->ctx, CNN_INVALID,
+                    "in place, argument 1 is what is changed: it must be a tensor, not a number");
   cnn_tensor *x = args[0].t;
   CNN_TRY(start(d, args, n_args));
   CNN_TRY(cnn_history_check(d->ctx, x, d->record));

@@ -272,7 +272,7 @@ static cnn_status check_version(cnn_context *ctx, const cnn_node *node, const cn
     cnn_shape_text shape;
     return cnn_fail(
         ctx, CNN_STATE,
-        "a tensor that %s needs for backward (%s %s) was changed in place since: it is "
+        "a tensor that %s needs for backward (%s of shape %s) was changed in place since: it is "
         "at version %u, expected %u; use the form that does not end in _, or clone it%s%s",
         cnn_node_name(node, name, sizeof name), cnn_dtype_name((cnn_dtype)slot->t->dtype),
         cnn_tensor_shape_text(slot->t, &shape), version, slot->version,

@@ -346,9 +346,11 @@ void cnn_read_args(lua_State *L, cnn_lua *S, const char *name, const cnn_spec *s
   if (is_options(L, top)) options = top, last = top - 1;
   while (at <= last) {
     if (is_no_options(L, spec, i, at, top)) break;
+    bool many = i < spec->n && spec->params[i].variadic;
+    bool tensors = many && spec->params[i].type == CNN_T_TENSORS;
     if (i == spec->n) {
       cnn_error(L, S, "%s: takes at most %d argument%s", name, spec->n, spec->n == 1 ? "" : "s");
-    } else if (spec->params[i].variadic && lua_type(L, at) == LUA_TNUMBER) {
+    } else if (many && !tensors && lua_type(L, at) == LUA_TNUMBER) {
       int end = at, n;
       while (end <= last && lua_type(L, end) == LUA_TNUMBER) end++;
       n = end - at;
@@ -358,7 +360,7 @@ void cnn_read_args(lua_State *L, cnn_lua *S, const char *name, const cnn_spec *s
       for (int k = 0; k < n; k++) p[k] = read_ints(&r, i, at + k, dims).ints[0];
       out->args[i] = CNN_A_INTS(n, p);
       at = end;
-    } else if (spec->params[i].variadic && lua_type(L, at) == LUA_TUSERDATA) {
+    } else if (tensors && lua_type(L, at) == LUA_TUSERDATA) {
       out->args[i] = read_tensor_run(&r, i, &at, last);
     } else {
       out->args[i] = read_one(&r, i, at++);

@@ -57,7 +57,9 @@ static int l_order(lua_State *L) {
   cnn_pace(L, S);
   cnn_box *box = cnn_push_tensor_box(L, S, lua_upvalueindex(2));
   cnn_meta_set(&meta, CNN_I64, cpu, 1, &n);
+  S->ctx.op = "DataLoader";
   CNN_WITH_ROOM(L, S, status, cnn_tensor_empty(&S->ctx, &meta, &t));
+  S->ctx.op = NULL;
   if (status != CNN_OK) return cnn_raise(L, S, status);
   box->object = t;
   int64_t *order = cnn_data(t);

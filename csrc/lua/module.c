@@ -230,7 +230,12 @@ static int module_newindex(lua_State *L) {
     keep_field(L);
     return 0;
   }
-  return assign_named(L, S, m, lua_tostring(L, 2));
+  size_t length;
+  const char *name = lua_tolstring(L, 2, &length);
+  if (strlen(name) != length &&
+      (cnn_to_box(L, 3, CNN_BOX_MODULE) || cnn_to_box(L, 3, CNN_BOX_TENSOR)))
+    return cnn_error(L, S, "\"%s...\" can't be an entry's name: it has a zero byte in it", name);
+  return assign_named(L, S, m, name);
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -456,7 +461,11 @@ static int l_own(lua_State *L) {
 
 static int l_train(lua_State *L) {
   cnn_lua *S = cnn_state(L);
-  cnn_module_train(&S->ctx, check_module(L, S, 1, "train"), lua_toboolean(L, 2) != 0);
+  cnn_module *m = check_module(L, S, 1, "train");
+  S->ctx.op = "train";
+  cnn_status status = cnn_module_train(&S->ctx, m, lua_toboolean(L, 2) != 0);
+  S->ctx.op = NULL;
+  if (status != CNN_OK) return cnn_raise(L, S, status);
   return 0;
 }
 

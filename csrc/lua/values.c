@@ -20,8 +20,9 @@ typedef struct nested {
 
 static int not_a_value(lua_State *L, cnn_lua *S, int at) {
   char got[64];
-  return cnn_error(L, S, "tensor: expected numbers, booleans or nested lists of them, found %s",
-                   cnn_describe(L, at, got, sizeof got));
+  return cnn_error(L, S, "tensor: expected numbers, booleans or nested lists of them, found %s%s",
+                   cnn_describe(L, at, got, sizeof got),
+                   cnn_to_box(L, at, CNN_BOX_TENSOR) ? ": cnn.stack and cnn.cat join tensors" : "");
 }
 
 // The shape that the first element of each list gives.
@@ -66,6 +67,15 @@ static void survey(lua_State *L, cnn_lua *S, int at, int depth, nested *n) {
   if (size != n->shape[depth])
     cnn_error(L, S, "tensor: lists at depth %d have %d and %d elements: they must be alike",
               depth + 1, (int)n->shape[depth], (int)size);
+  // What comes behind the last element: numbers are positions behind a gap.
+  if (size > 0) {
+    cnn_pushint(L, size);
+    while (lua_next(L, at)) {
+      if (lua_type(L, -2) == LUA_TNUMBER)
+        cnn_error(L, S, "tensor: a list has a nil, or a gap, behind its element %d", (int)size);
+      lua_pop(L, 1);
+    }
+  }
   for (int64_t i = 1; i <= size; i++) {
     lua_rawgeti(L, at, (int)i);
     survey(L, S, -1, depth + 1, n);
@@ -73,12 +83,17 @@ static void survey(lua_State *L, cnn_lua *S, int at, int depth, nested *n) {
   }
 }
 
-static void fill(lua_State *L, int at, int depth, const nested *n, cnn_dtype dtype, char **p) {
+static void fill(lua_State *L, cnn_lua *S, int at, int depth, const nested *n, cnn_dtype dtype,
+                 char **p) {
   if (depth == n->ndim) {
     int64_t whole;
+    bool is_whole = cnn_toint(L, at, &whole);
+    if (lua_type(L, at) == LUA_TNUMBER && !(is_whole ? cnn_dtype_holds_int(dtype, whole)
+                                                     : cnn_dtype_holds(dtype, lua_tonumber(L, at))))
+      cnn_error(L, S, "tensor: %.14g does not fit %s", lua_tonumber(L, at), cnn_dtype_name(dtype));
     if (lua_type(L, at) == LUA_TBOOLEAN)
       cnn_element_set_int(dtype, *p, lua_toboolean(L, at));
-    else if (!cnn_dtype_is_float(dtype) && cnn_toint(L, at, &whole))
+    else if (!cnn_dtype_is_float(dtype) && is_whole)
       cnn_element_set_int(dtype, *p, whole);
     else
       cnn_element_set(dtype, *p, (double)lua_tonumber(L, at));
@@ -88,7 +103,7 @@ static void fill(lua_State *L, int at, int depth, const nested *n, cnn_dtype dty
   at = cnn_absindex(L, at);
   for (int64_t i = 1; i <= n->shape[depth]; i++) {
     lua_rawgeti(L, at, (int)i);
-    fill(L, -1, depth + 1, n, dtype, p);
+    fill(L, S, -1, depth + 1, n, dtype, p);
     lua_pop(L, 1);
   }
 }
@@ -121,11 +136,13 @@ static int l_tensor(lua_State *L) {
   cnn_box *box = cnn_push_tensor_box(L, S, lua_upvalueindex(2));
   cnn_box *staged = cnn_push_tensor_box(L, S, lua_upvalueindex(2));
   cnn_meta_set(&meta, dtype, cpu, n.ndim, n.shape);
+  S->ctx.op = "tensor";
   CNN_WITH_ROOM(L, S, status, cnn_tensor_empty(&S->ctx, &meta, &t));
+  S->ctx.op = NULL;
   if (status != CNN_OK) return cnn_raise(L, S, status);
   staged->object = t;
   char *p = cnn_data(t);
-  if (p) fill(L, 1, 0, &n, dtype, &p);
+  if (p) fill(L, S, 1, 0, &n, dtype, &p);
   lua_pop(L, 1);
   if (device.type == CNN_CPU) {
     box->object = t;
@@ -332,6 +349,10 @@ static int l_set(lua_State *L) {
   else
     return cnn_error(L, S, "set: the value must be a number or a boolean, got %s",
                      cnn_describe(L, top, got, sizeof got));
+  if (!(value.kind == CNN_INT ? cnn_dtype_holds_int((cnn_dtype)t->dtype, value.i)
+                              : cnn_dtype_holds((cnn_dtype)t->dtype, value.d)))
+    return cnn_error(L, S, "set: value %.14g does not fit %s", (double)lua_tonumber(L, top),
+                     cnn_dtype_name((cnn_dtype)t->dtype));
   // The common case, without views: a plain CPU tensor outside of any graph.
   bool plain = t->device.type == CNN_CPU && !t->base && !cnn_requires_grad(t);
   if (plain && cnn_history_check(&S->ctx, t, false) == CNN_OK) {

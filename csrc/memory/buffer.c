@@ -68,13 +68,13 @@ static cnn_status out_of_memory(cnn_context *ctx, cnn_device device, size_t byte
     if (s.kinds[k].current == 0 || at >= (int)sizeof kinds - 1) continue;
     char part[32];
     describe_bytes(part, sizeof part, (double)s.kinds[k].current);
-    at += snprintf(kinds + at, sizeof kinds - (size_t)at, "%s%s %s", at ? ", " : "",
+    at += snprintf(kinds + at, sizeof kinds - (size_t)at, "%s%s %s", at ? ", " : " (",
                    cnn_kind_name((cnn_kind)k), part);
   }
   return cnn_fail(ctx, CNN_OOM,
-                  "out of memory on %s: %s asked for, %s in use (%s), limit %s, room for %s; use a "
+                  "out of memory on %s: %s asked for, %s in use%s%s, limit %s, room for %s; use a "
                   "smaller batch, free tensors (t:free(), cnn.scope), or raise the limit",
-                  cnn_device_name(device), asked, used, kinds, limit, room);
+                  cnn_device_name(device), asked, used, kinds, at ? ")" : "", limit, room);
 }
 
 static cnn_buffer *new_buffer(cnn_device device, size_t bytes, cnn_kind kind) {

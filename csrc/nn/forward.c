@@ -20,11 +20,17 @@ struct cnn_forward {
   cnn_tensor *in[4]; // of the next leaf (referenced)
 };
 
-bool cnn_module_is_native(const cnn_module *m) {
+// What lies too deep to be run is native: running it says so.
+static bool is_native(const cnn_module *m, int depth) {
   if (m->foreign || m->hooked) return false;
+  if (depth == MAX_DEPTH) return true;
   for (int i = 0; i < m->n_entries; i++)
-    if (m->entries[i].child && !cnn_module_is_native(m->entries[i].child)) return false;
+    if (m->entries[i].child && !is_native(m->entries[i].child, depth + 1)) return false;
   return true;
+}
+
+bool cnn_module_is_native(const cnn_module *m) {
+  return is_native(m, 0);
 }
 
 cnn_status cnn_forward_create(cnn_context *ctx, cnn_module *m, cnn_tensor *const *in, int n_in,

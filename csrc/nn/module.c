@@ -117,11 +117,18 @@ cnn_module *cnn_module_child(const cnn_module *m, int i) {
   return NULL;
 }
 
+enum { NAME_LENGTH = 255 };
+
 // The entry of that name, made empty if it is not there.
 static cnn_status obtain(cnn_context *ctx, cnn_module *m, const char *name, cnn_entry **out) {
   if (!*name || strchr(name, '.'))
     return cnn_fail(ctx, CNN_INVALID, "\"%s\" can't be an entry's name: it is %s", name,
                     *name ? "part of a path (no dots)" : "empty");
+  if (strlen(name) > NAME_LENGTH)
+    return cnn_fail(ctx, CNN_INVALID,
+                    "\"%.40s...\" can't be an entry's name: it has more than %d "
+                    "characters",
+                    name, NAME_LENGTH);
   *out = cnn_module_find(m, name);
   if (*out) return CNN_OK;
   if (m->n_entries == m->capacity) {
@@ -180,17 +187,14 @@ cnn_status cnn_module_set_buffer(cnn_context *ctx, cnn_module *m, const char *na
   return CNN_OK;
 }
 
-static bool contains(const cnn_module *tree, const cnn_module *m) {
-  if (tree == m) return true;
-  for (int i = 0; i < tree->n_entries; i++)
-    if (tree->entries[i].child && contains(tree->entries[i].child, m)) return true;
-  return false;
-}
+static cnn_status contains(cnn_context *ctx, cnn_module *tree, const cnn_module *m, bool *yes);
 
 cnn_status cnn_module_set_child(cnn_context *ctx, cnn_module *m, const char *name,
                                 cnn_module *child) {
   cnn_entry *e;
-  if (child && contains(child, m))
+  bool cycle = false;
+  if (child) CNN_TRY(contains(ctx, child, m, &cycle));
+  if (cycle)
     return cnn_fail(ctx, CNN_INVALID,
                     "registering \"%s\" would make the module contain itself: a module tree has no "
                     "cycles",
@@ -227,12 +231,12 @@ bool cnn_module_remove(cnn_module *m, const char *name) {
 // and thousands still take milliseconds. A growing open-addressing set of addresses.
 typedef struct seen {
   int n, size;
-  const void **table;
+  void **table;
 } seen;
 
 static bool seen_grow(seen *s) {
   int size = s->size ? 2 * s->size : 64;
-  const void **table = cnn_calloc((size_t)size * sizeof *table);
+  void **table = cnn_calloc((size_t)size * sizeof *table);
   if (!table) return false;
   for (int i = 0; i < s->size; i++) {
     if (!s->table[i]) continue;
@@ -247,7 +251,7 @@ static bool seen_grow(seen *s) {
 }
 
 // 1: new, 0: seen before, -1: no memory.
-static int seen_add(seen *s, const void *p) {
+static int seen_add(seen *s, void *p) {
   if (2 * s->n >= s->size && !seen_grow(s)) return -1;
   size_t mask = (size_t)(s->size - 1), h = ((uintptr_t)p >> 4) & mask;
   for (; s->table[h]; h = (h + 1) & mask)
@@ -275,7 +279,10 @@ static cnn_status walk(walker *w, cnn_module *m, size_t length) {
     if (!e->child) continue;
     size_t n = strlen(e->name);
     if (length + n + 2 > PATH_MAX_LENGTH)
-      return cnn_fail(w->ctx, CNN_INVALID, "the path of module \"%s\" is too long", e->name);
+      return cnn_fail(w->ctx, CNN_INVALID,
+                      "modules are nested too deep: the path to module \"%s\" would have more than "
+                      "%d characters",
+                      e->name, PATH_MAX_LENGTH - 2);
     size_t at = length;
     if (at > 0) w->path[at++] = '.';
     memcpy(w->path + at, e->name, n + 1);
@@ -292,6 +299,28 @@ cnn_status cnn_module_walk(cnn_context *ctx, cnn_module *m, cnn_module_visit vis
   return status;
 }
 
+typedef struct search {
+  const cnn_module *m;
+  bool found;
+} search;
+
+static cnn_status search_for(void *arg, cnn_module *m, const char *path) {
+  search *s = arg;
+  (void)path;
+  if (m == s->m) s->found = true;
+  return s->found ? CNN_INVALID : CNN_OK;
+}
+
+// Also an error where the tree is too deep to be walked.
+static cnn_status contains(cnn_context *ctx, cnn_module *tree, const cnn_module *m, bool *yes) {
+  *yes = tree == m;
+  if (*yes || cnn_module_child_count(tree) == 0) return CNN_OK;
+  search s = {m, false};
+  cnn_status status = cnn_module_walk(ctx, tree, search_for, &s);
+  *yes = s.found;
+  return s.found ? CNN_OK : status;
+}
+
 typedef struct tensor_walker {
   cnn_context *ctx;
   cnn_entry_kind kind;
@@ -303,7 +332,7 @@ typedef struct tensor_walker {
 
 static cnn_status visit_tensors(void *arg, cnn_module *m, const char *path) {
   tensor_walker *w = arg;
-  char full[PATH_MAX_LENGTH + 64];
+  char full[PATH_MAX_LENGTH + NAME_LENGTH + 2];
   for (int i = 0; i < m->n_entries; i++) {
     const cnn_entry *e = &m->entries[i];
     if (e->kind != w->kind || !e->tensor) continue;
@@ -324,11 +353,19 @@ cnn_status cnn_module_tensors(cnn_context *ctx, cnn_module *m, cnn_entry_kind ki
   return status;
 }
 
-// Needs no memory, so that it can't fail: a shared module is simply set twice.
-void cnn_module_train(cnn_context *ctx, cnn_module *m, bool on) {
-  m->training = on;
-  for (int i = 0; i < m->n_entries; i++)
-    if (m->entries[i].child) cnn_module_train(ctx, m->entries[i].child, on);
+static cnn_status visit_nothing(void *arg, cnn_module *m, const char *path) {
+  (void)arg, (void)m, (void)path;
+  return CNN_OK;
+}
+
+// The walk comes first, since it needs memory and stops in a tree that is too deep: all or nothing.
+cnn_status cnn_module_train(cnn_context *ctx, cnn_module *m, bool on) {
+  walker w = {.ctx = ctx, .visit = visit_nothing};
+  cnn_status status = walk(&w, m, 0);
+  for (int i = 0; status == CNN_OK && i < w.modules.size; i++)
+    if (w.modules.table[i]) ((cnn_module *)w.modules.table[i])->training = on;
+  cnn_free(w.modules.table);
+  return status;
 }
 
 // ---------------------------------------------------------------------------------------------

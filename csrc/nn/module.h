@@ -116,7 +116,7 @@ typedef cnn_status (*cnn_tensor_visit)(void *arg, cnn_tensor *t, const char *pat
 cnn_status cnn_module_tensors(cnn_context *ctx, cnn_module *m, cnn_entry_kind kind, bool duplicates,
                               cnn_tensor_visit visit, void *arg);
 
-void cnn_module_train(cnn_context *ctx, cnn_module *m, bool on);
+cnn_status cnn_module_train(cnn_context *ctx, cnn_module *m, bool on);
 
 // Moves and converts every parameter, buffer and gradient in place: tensors keep their identity, so
 // that optimizers and ties stay right. All or nothing. `dtype` applies to floats only;

@@ -45,18 +45,18 @@ static cnn_status check_operands(cnn_context *ctx, const cnn_tensor *x, const cn
                                  int dim_in, int64_t groups) {
   cnn_shape_text a, b;
   if (w->ndim != n + 2)
-    return cnn_fail(ctx, CNN_SHAPE, "weight must have %d dims, not %d (%s)", n + 2, w->ndim,
+    return cnn_fail(ctx, CNN_SHAPE, "weight must have %d dims, not %d %s", n + 2, w->ndim,
                     sizes(w, &b));
   if (x->ndim != n + 2 && x->ndim != n + 1)
-    return cnn_fail(ctx, CNN_SHAPE, "input must have %d dims, or %d without a batch, not %d (%s)",
+    return cnn_fail(ctx, CNN_SHAPE, "input must have %d dims, or %d without a batch, not %d %s",
                     n + 2, n + 1, x->ndim, sizes(x, &a));
   for (int d = 2; d < n + 2; d++)
     if (w->shape[d] < 1)
-      return cnn_fail(ctx, CNN_SHAPE, "weight has an empty kernel (%s)", sizes(w, &b));
+      return cnn_fail(ctx, CNN_SHAPE, "weight has an empty kernel %s", sizes(w, &b));
   int64_t channels = x->shape[x->ndim - n - 1];
   int64_t expected = dim_in == 1 ? w->shape[1] * groups : w->shape[0];
   if (channels == expected) return CNN_OK;
-  return cnn_fail(ctx, CNN_SHAPE, "input has %lld channel%s (%s) but weight expects %lld (%s)%s",
+  return cnn_fail(ctx, CNN_SHAPE, "input has %lld channel%s %s but weight expects %lld %s%s",
                   (long long)channels, channels == 1 ? "" : "s", sizes(x, &a), (long long)expected,
                   sizes(w, &b), groups > 1 ? " with these groups" : "");
 }

@@ -41,6 +41,10 @@ static cnn_status infer_copy(cnn_infer *I) {
   const cnn_tensor *x = I->in[0], *src = I->in[1];
   int n;
   int64_t shape[CNN_MAX_DIMS];
+  if (src->device.type == CNN_META && x->device.type != CNN_META)
+    return cnn_fail(I->ctx, CNN_DEVICE,
+                    "src is a meta tensor, which has a shape and no data: it can't be copied to %s",
+                    cnn_device_name(x->device));
   if (cnn_shape_broadcast(x->ndim, x->shape, src->ndim, src->shape, &n, shape) &&
       cnn_shape_equal(n, shape, x->ndim, x->shape))
     return CNN_OK;

@@ -46,8 +46,20 @@ static cnn_dtype dtype_of_value(const cnn_context *ctx, const cnn_arg *value) {
   return value->kind == CNN_INT && value->n == 1 ? CNN_BOOL : ctx->default_dtype;
 }
 
+static cnn_status check_value(cnn_infer *I, cnn_dtype t) {
+  const cnn_arg *value = &I->args[1];
+  if (value->kind == CNN_NUMBER && !cnn_dtype_holds(t, value->d))
+    return cnn_fail(I->ctx, CNN_INVALID, "value %.14g does not fit %s", value->d,
+                    cnn_dtype_name(t));
+  if (value->kind == CNN_INT && !cnn_dtype_holds_int(t, value->i))
+    return cnn_fail(I->ctx, CNN_INVALID, "value %" PRId64 " does not fit %s", value->i,
+                    cnn_dtype_name(t));
+  return CNN_OK;
+}
+
 static cnn_status infer_full(cnn_infer *I) {
-  return cnn_infer_create(I, &I->args[0], 2, dtype_of_value(I->ctx, &I->args[1]));
+  CNN_TRY(cnn_infer_create(I, &I->args[0], 2, dtype_of_value(I->ctx, &I->args[1])));
+  return check_value(I, I->out[0].dtype);
 }
 const cnn_op cnn_op_full = {
     .name = "full",
@@ -102,7 +114,8 @@ LIKE_OP(empty_like,
         "A tensor of x's shape, dtype, device and stride order whose elements are not set.")
 
 static cnn_status infer_full_like(cnn_infer *I) {
-  return cnn_infer_like(I, 2);
+  CNN_TRY(cnn_infer_like(I, 2));
+  return check_value(I, I->out[0].dtype);
 }
 const cnn_op cnn_op_full_like = {
     .name = "full_like",
@@ -116,6 +129,9 @@ static cnn_status infer_self(cnn_infer *I) {
   (void)I;
   return CNN_OK;
 }
+static cnn_status infer_fill(cnn_infer *I) {
+  return check_value(I, (cnn_dtype)I->in[0]->dtype);
+}
 // What was there before has no influence on what is there now.
 static void backward_fill(cnn_grad *g) {
   (void)g;
@@ -125,7 +141,7 @@ const cnn_op cnn_op_fill_ = {
     .args = "x:tensor! value:value",
     .doc = "Sets every element of x to `value`.",
     .flags = CNN_OP_SELF,
-    .infer = infer_self,
+    .infer = infer_fill,
     .backward = backward_fill,
 };
 const cnn_op cnn_op_zero_ = {

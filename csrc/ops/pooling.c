@@ -17,9 +17,8 @@ static cnn_status read_input(cnn_infer *I, int n, cnn_window *w) {
   const cnn_tensor *x = I->in[0];
   cnn_shape_text text;
   if (x->ndim != n + 1 && x->ndim != n + 2)
-    return cnn_fail(I->ctx, CNN_SHAPE,
-                    "input must have %d dims, or %d without a batch, not %d (%s)", n + 2, n + 1,
-                    x->ndim, cnn_tensor_shape_text(x, &text));
+    return cnn_fail(I->ctx, CNN_SHAPE, "input must have %d dims, or %d without a batch, not %d %s",
+                    n + 2, n + 1, x->ndim, cnn_tensor_shape_text(x, &text));
   int64_t places = 1;
   w->n = n;
   for (int i = 0; i < n; i++) {

@@ -279,6 +279,8 @@ const cnn_op cnn_op_split = {
     .backward = backward_split,
 };
 
+enum { EMPTY_CHUNKS = 1 << 20 };
+
 static void chunk(cnn_frame *f, const cnn_arg *args, cnn_results *r) {
   cnn_tensor *x = args[0].t;
   int d;
@@ -289,6 +291,13 @@ static void chunk(cnn_frame *f, const cnn_arg *args, cnn_results *r) {
     f->status = x->ndim == 0
                     ? cnn_fail(f->ctx, CNN_SHAPE, "x has 0 dims: there is nothing to split")
                     : cnn_fail(f->ctx, CNN_INVALID, "chunks must be at least 1, not %" PRId64, n);
+    return;
+  }
+  // An empty dim gives as many pieces as are asked for, so that here a slip could take all memory.
+  if (x->shape[d] == 0 && n > EMPTY_CHUNKS) {
+    f->status =
+        cnn_fail(f->ctx, CNN_INVALID, "chunks must be at most %d for a dim of size 0, not %" PRId64,
+                 EMPTY_CHUNKS, n);
     return;
   }
   int64_t size = x->shape[d], each = size == 0 ? 0 : (size - 1) / n + 1;

@@ -113,9 +113,5 @@ void *cnn_element_at(const cnn_tensor *t, const int64_t *index) {
 }
 
 const char *cnn_tensor_shape_text(const cnn_tensor *t, cnn_shape_text *buffer) {
-  if (t->ndim == 0) return "scalar";
-  char *p = buffer->text, *end = p + sizeof buffer->text;
-  for (int i = 0; i < t->ndim; i++)
-    p += snprintf(p, (size_t)(end - p), i ? "x%" PRId64 : "%" PRId64, t->shape[i]);
-  return buffer->text;
+  return cnn_shape_format(buffer, t->ndim, t->shape);
 }

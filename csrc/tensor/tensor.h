@@ -95,7 +95,7 @@ void cnn_tensor_swap(cnn_tensor *t, const cnn_tensor *from);
 // One element, by its indices (ndim of them, 0-based, inside the shape). CPU tensors only.
 void *cnn_element_at(const cnn_tensor *t, const int64_t *index);
 
-// "8x3x28x28", for messages; "scalar" for 0 dims.
+// "(8, 3, 28, 28)", for messages.
 const char *cnn_tensor_shape_text(const cnn_tensor *t, cnn_shape_text *buffer);
 
 #endif

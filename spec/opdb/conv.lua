@@ -216,13 +216,13 @@ local function shape(n, a, b, size)
   return list
 end
 
-local function text(list) return "(" .. table.concat(list, "x") .. ")" end
+local function text(list) return "(" .. table.concat(list, ", ") .. ")" end
 
 local function conv_entry(n)
   local x, w = shape(n, 2, 4, 5), shape(n, 6, 4, 3)
   local errors = {
-    { S(T { 5 }, T(w)), ("input must have %d dims, or %d without a batch, not 1 (5)"):format(n + 2, n + 1) },
-    { S(T(x), T { 4, 3 }), ("weight must have %d dims, not 2 (4x3)"):format(n + 2) },
+    { S(T { 5 }, T(w)), ("input must have %d dims, or %d without a batch, not 1 (5,)"):format(n + 2, n + 1) },
+    { S(T(x), T { 4, 3 }), ("weight must have %d dims, not 2 (4, 3)"):format(n + 2) },
     { S(T(x), T(shape(n, 6, 3, 3))), ("input has 4 channels %s but weight expects 3"):format(text(x)) },
     { S(T(x), T(w), nil, 1, 0, 1, 2), "but weight expects 8 " .. text(w) .. " with these groups" },
     { S(T(x), T(w), nil, 1, 0, 1, 4), "weight has 6 output channels, which 4 groups don't divide" },

@@ -240,7 +240,7 @@ local function input_errors(n, call)
   local empty = { unpack(good) }
   empty[n + 2] = 0
   return {
-    { call(T { 5 }, 2), ("input must have %d dims, or %d without a batch, not 1 (5)"):format(n + 2, n + 1) },
+    { call(T { 5 }, 2), ("input must have %d dims, or %d without a batch, not 1 (5,)"):format(n + 2, n + 1) },
     { call(T { 1, 1, 1, 1, 1, 1 }, 2), ("input must have %d dims"):format(n + 2) },
     { call(T(empty), 2), "has an empty spatial dim" }, { call(T(good), 0), "must be at least 1, not 0" },
     { call(T(good), { 2, 2, 2, 2 }), "size" }, { call(T(good), "2"), "size" },

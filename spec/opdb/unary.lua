@@ -110,9 +110,11 @@ entries.has_nan = {
     return db.nd.scalar(0)
   end,
   samples = {
-    S(T { 3, 5 }), S(T({ 2, 3 }, { values = { 1, 2, 3, 4, 5, NAN } })),
-    S(T({ 3, 2 }, { values = { NAN, 2, 3, 4, 5, 6 } })),
-    S(T({}, { values = { NAN } })), S(T {}), S(T { 0, 3 }), S(T({ 3 }, { values = { 1 / 0, -1 / 0, 0 } })),
+    S(T { 3, 5 }), S(T {}), S(T { 0, 3 }),
+    with(S(T({ 2, 3 }, { values = { 1, 2, 3, 4, 5, NAN } })), { only = "float" }),
+    with(S(T({ 3, 2 }, { values = { NAN, 2, 3, 4, 5, 6 } })), { only = "float" }),
+    with(S(T({}, { values = { NAN } })), { only = "float" }),
+    with(S(T({ 3 }, { values = { 1 / 0, -1 / 0, 0 } })), { only = "float" }),
   },
   lengths = function(n)
     local values = {}

@@ -93,8 +93,9 @@ dataset.TensorDataset = TensorDataset
 
 -- The rows of a tensor as the gatherer wants them: each dense.
 local function rows_of(x, position)
-  if not is_tensor(x) then
-    fail(("TensorDataset: argument %d: expected a tensor, got %s"):format(position, describe(x)))
+  local what = describe(x)
+  if not is_tensor(x) or what == "a freed tensor" then
+    fail(("TensorDataset: argument %d: expected a tensor, got %s"):format(position, what))
   end
   if x.ndim == 0 then fail(("TensorDataset: tensor %d has no dims, so no rows"):format(position)) end
   if x.requires_grad then
@@ -185,7 +186,14 @@ local Subset = Dataset:extend("Subset")
 dataset.Subset = Subset
 
 local function check_indices(name, indices, n)
-  if type(indices) == "table" then indices = tensor.new(indices, { dtype = "int64" }) end
+  if type(indices) == "table" then
+    for i, position in ipairs(indices) do
+      if type(position) ~= "number" or position % 1 ~= 0 then
+        fail(("%s: index %d of the list: expected a position, got %s"):format(name, i, describe(position)))
+      end
+    end
+    indices = tensor.new(indices, { dtype = "int64" })
+  end
   if not is_tensor(indices) or indices.dtype ~= "int64" or indices.ndim ~= 1 then
     fail(("%s: the indices must be a list of positions or an int64 tensor of one dim, got %s"):format(
       name, describe(indices)))

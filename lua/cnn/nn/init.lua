@@ -18,7 +18,7 @@ local new_sequential, new_list, new_dict =
 
 local function check_module(what, i, m)
   if core.is_module(m) then return m end
-  error(("%s: entry %s is no module but a %s"):format(what, tostring(i), type(m)), 3)
+  core.fail(("%s: entry %s is no module but %s"):format(what, tostring(i), core.describe(m)))
 end
 
 -- Sequential(a, b, c), or Sequential{a, b}, or Sequential{ {"fc1", a}, {"act", b} }.
@@ -43,9 +43,16 @@ function nn.Sequential(...)
   return m
 end
 
+local function check_entries(what, entries, rest, example)
+  if rest == 0 and (entries == nil or type(entries) == "table") then return end
+  core.fail(("%s: expected one table, nn.%s%s, got %s"):format(what, what, example,
+    rest > 0 and ("%d arguments"):format(rest + 1) or core.describe(entries)))
+end
+
 -- ModuleList{a, b} or ModuleList(): children by position.
-function nn.ModuleList(list)
+function nn.ModuleList(list, ...)
   local m = new_list()
+  check_entries("ModuleList", list, select("#", ...), "{a, b}")
   for i, entry in ipairs(list or {}) do
     core.module_append(m, check_module("ModuleList", i, entry))
   end
@@ -54,8 +61,9 @@ end
 
 -- ModuleDict{enc = a, dec = b} (registered in the order of the names), or a list of {name, module}
 -- pairs in an order of its own.
-function nn.ModuleDict(entries)
+function nn.ModuleDict(entries, ...)
   local m = new_dict()
+  check_entries("ModuleDict", entries, select("#", ...), "{name = a, ...}")
   local names = {}
   for key, value in pairs(entries or {}) do
     if type(key) == "number" then
@@ -81,6 +89,9 @@ function base.Module:append(module)
 end
 
 function base.Module:extend_list(modules)
+  if type(modules) ~= "table" then
+    core.fail(("extend_list: expected a list of modules, got %s"):format(core.describe(modules)))
+  end
   for _, m in ipairs(modules) do self:append(m) end
   return self
 end
@@ -104,7 +115,11 @@ return setmetatable(nn, {
       return value
     end
     if type(key) == "string" and key:match("^%u") then
-      error(("nn has no layer %q"):format(key), 2)
+      local names = {}
+      for name in pairs(t) do names[#names + 1] = name end
+      table.sort(names)
+      local near = core.nearest(key, names)
+      error(("nn has no layer %q%s"):format(key, near and (": did you mean %q?"):format(near) or ""), 2)
     end
   end,
 })

@@ -5,6 +5,7 @@
 -- (csrc/lua/module.c): assigning a Parameter or a module registers it. The methods here build on a
 -- few functions of the core.
 local core = require "cnn.core"
+local options = require "cnn.options"
 
 local Module = { __name = "Module" }
 
@@ -94,6 +95,7 @@ function Module:num_parameters(only_trainable)
 end
 
 function Module:apply(fn)
+  options.expect_callable("apply", "argument 1", fn)
   for _, child in ipairs(self:children()) do child:apply(fn) end
   fn(self)
   return self
@@ -101,6 +103,9 @@ end
 
 -- A module by its path, "encoder.0.weight" without the last part.
 function Module:get_submodule(path)
+  if type(path) ~= "string" then
+    core.fail(("get_submodule: expected a path such as \"encoder.0\", got %s"):format(core.describe(path)))
+  end
   local m = self
   for name in path:gmatch("[^.]+") do
     local names, children = core.module_children(m)
@@ -115,7 +120,14 @@ end
 -- ---------------------------------------------------------------------------------------------
 -- Registration
 
+local function check_name(method, name)
+  if type(name) ~= "string" then
+    core.fail(("%s: argument 1 (name): expected a string, got %s"):format(method, core.describe(name)))
+  end
+end
+
 function Module:register_parameter(name, parameter)
+  check_name("register_parameter", name)
   if parameter ~= nil and not (core.is_tensor(parameter) and parameter.is_parameter) then
     error(("register_parameter: %q must be an nn.Parameter or nil"):format(tostring(name)), 2)
   end
@@ -125,10 +137,9 @@ end
 
 -- A tensor that moves and is saved with the module but is not trained; persistent = false leaves it
 -- out of the state dict.
-function Module:register_buffer(name, tensor, options)
-  local persistent = true
-  if type(options) == "table" then persistent = options.persistent ~= false
-  elseif options ~= nil then persistent = options end
+function Module:register_buffer(name, tensor, ...)
+  local persistent = options.read("register_buffer", { "persistent" }, ...).persistent ~= false
+  check_name("register_buffer", name)
   core.module_register(self, name, tensor, "buffer", persistent)
   return self
 end
@@ -205,8 +216,8 @@ function Module:bfloat16() return self:to("bfloat16") end
 
 -- {["0.weight"] = tensor, ...}: copies, so that later training does not change them; with
 -- {copy = false} the tensors alias the module's.
-function Module:state_dict(options)
-  local copy = not (options and options.copy == false)
+function Module:state_dict(...)
+  local copy = options.read("state_dict", { "copy" }, ...).copy ~= false
   local state = {}
   local function take(kind)
     local names, tensors, persistent = core.module_tensors(self, kind, true)
@@ -261,17 +272,33 @@ local function prefix_hint(missing, unexpected)
   return ""
 end
 
+-- The option strict. In model:load_state_dict(cnn.load(path)) the file's metadata, a table of texts, comes
+-- where options stand: it is none.
+local function is_strict(given, ...)
+  if type(given) == "table" then
+    local texts = true
+    for _, value in pairs(given) do texts = texts and type(value) == "string" end
+    if texts then given = nil end
+  end
+  return options.read("load_state_dict", { "strict" }, given, ...).strict ~= false
+end
+
 -- Copies values by name into parameters and buffers, all or nothing. Returns {missing_keys =,
 -- unexpected_keys =}; with strict (the default) either is an error.
-function Module:load_state_dict(state, options)
-  if type(state) ~= "table" then error("load_state_dict: expected a table of tensors", 2) end
-  local strict = not (options and options.strict == false)
+function Module:load_state_dict(state, ...)
+  if type(state) ~= "table" then
+    core.fail(("load_state_dict: expected a table of tensors, got %s"):format(core.describe(state)))
+  end
+  local strict = is_strict(...)
   local order, by_name = targets(self)
   local missing, unexpected, wrong = {}, {}, {}
   for _, name in ipairs(order) do
     local value = state[name]
     if value == nil then missing[#missing + 1] = name
-    elseif not core.is_tensor(value) then wrong[#wrong + 1] = name .. ": not a tensor"
+    elseif not core.is_tensor(value) then
+      wrong[#wrong + 1] = ("%s: no tensor but %s"):format(name, core.describe(value))
+    elseif core.describe(value) == "a freed tensor" then
+      wrong[#wrong + 1] = name .. ": the tensor was freed"
     elseif value.shape ~= by_name[name].shape then
       wrong[#wrong + 1] = ("%s: the module has shape %s, the given tensor %s"):format(
         name, tostring(by_name[name].shape), tostring(value.shape))

@@ -35,7 +35,7 @@ end
 
 -- The inputs that the options describe: a shape, a list of shapes, or tensors.
 local function meta_inputs(options)
-  local input = options.input
+  local input = type(options) == "table" and options.input or nil
   if input == nil then error("summary: give the input's shape: model:summary{input = {1, 4}}", 3) end
   local function make(spec)
     if core.is_tensor(spec) then return core._to(spec:detach(), nil, "meta") end

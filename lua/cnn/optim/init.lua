@@ -6,11 +6,11 @@ local core = require "cnn.core"
 local optim = {}
 
 -- Settings that scripts see as one list: betas = {beta1, beta2}.
-local function split_betas(settings)
+local function split_betas(name, settings)
   local betas = settings.betas
   if betas == nil then return settings end
   if type(betas) ~= "table" or type(betas[1]) ~= "number" or type(betas[2]) ~= "number" then
-    error("betas must be a list of two numbers", 4)
+    core.fail(("%s: betas: expected a list of two numbers, got %s"):format(name, core.describe(betas)))
   end
   local copy = {}
   for k, v in pairs(settings) do copy[k] = v end
@@ -41,6 +41,14 @@ end
 local Optimizer = { __name = "Optimizer" }
 Optimizer.__index = Optimizer
 
+local fail, describe = core.fail, core.describe
+
+local function check_group(what, group)
+  if type(group) == "table" and type(group.params) == "table" then return end
+  fail(("%s: expected a group {params = model:parameters(), ...}, got %s"):format(what,
+    type(group) == "table" and "a table without a list params" or describe(group)))
+end
+
 local function is_parameter_list(params)
   return type(params) == "table" and (params[1] == nil or core.is_tensor(params[1]))
 end
@@ -51,12 +59,18 @@ local function to_groups(params, what)
     error(what .. ": expected a list of parameters: pass model:parameters()", 4)
   end
   if type(params) ~= "table" then
-    error(("%s: expected a list of parameters, got %s"):format(what, type(params)), 4)
+    fail(("%s: expected a list of parameters, got %s: pass model:parameters()"):format(what, describe(params)))
   end
   if is_parameter_list(params) then
     if params.params then return { params } end
     if #params == 0 then error(what .. ": the list of parameters is empty", 4) end
     return { { params = params } }
+  end
+  for i, group in ipairs(params) do
+    if type(group) ~= "table" then
+      fail(("%s: entry %d of the list is neither a parameter nor a group {params = ...}, but %s"):format(
+        what, i, describe(group)))
+    end
   end
   return params
 end
@@ -183,7 +197,7 @@ local function make_group(box, kind, g)
     __newindex = function(_, key, value)
       if key == "params" then error("param_groups: use add_param_group to add parameters", 2) end
       if key == "betas" and flags.beta1 then
-        split_betas { betas = value }
+        split_betas(kind.name, { betas = value })
         core.optimizer_set(box, g, { beta1 = value[1], beta2 = value[2] })
       elseif flags[key] then core.optimizer_set(box, g, { [key] = value })
       else extra[key] = value end
@@ -214,9 +228,10 @@ function Builtin:reset_state() core.optimizer_reset(self.box) end
 
 function Builtin:add_param_group(group)
   local settings = {}
-  check_names(self.kind, group)
+  if type(group) == "table" then check_names(self.kind, group) end
+  check_group(self.name, group)
   for k, v in pairs(self.defaults) do settings[k] = v end
-  for k, v in pairs(split_betas(group)) do settings[k] = v end
+  for k, v in pairs(split_betas(self.name, group)) do settings[k] = v end
   core.optimizer_add_group(self.box, group.params, settings)
   local g = core.optimizer_group_count(self.box)
   self.param_groups[g] = make_group(self.box, self.kind, g)
@@ -234,7 +249,7 @@ end
 
 -- Settings are checked together: some are only right beside others.
 function Builtin:load_settings_of(g, saved)
-  core.optimizer_set(self.box, g, split_betas(saved))
+  core.optimizer_set(self.box, g, split_betas(self.name, saved))
   local extra = getmetatable(self.param_groups[g]).extra
   for name, value in pairs(saved) do
     if name ~= "params" and self.param_groups[g][name] == nil then extra[name] = value end
@@ -276,7 +291,7 @@ local function constructor(kind)
     check_names(kind, options)
     local box = core.optimizer_new(kind.name)
     local self = setmetatable({ name = kind.name, kind = kind, box = box, param_groups = {},
-      defaults = split_betas(options), state = make_state(box) }, builtin_metatable)
+      defaults = split_betas(kind.name, options), state = make_state(box) }, builtin_metatable)
     for _, group in ipairs(groups) do self:add_param_group(group) end
     return self
   end
@@ -312,6 +327,7 @@ function Optimizer:extend(name)
 end
 
 function Optimizer:add_param_group(group)
+  check_group(self.name, group)
   local copy = { params = {} }
   local seen = {}
   for _, existing in ipairs(self.param_groups) do

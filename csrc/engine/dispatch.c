@@ -96,39 +96,45 @@ static cnn_status missing(const dispatch *d, int i) {
                   cnn_type_name((cnn_type)p->type));
 }
 
+static cnn_status check_role(const dispatch *d, const cnn_param *p, const cnn_tensor *t) {
+  if (p->type == CNN_T_INDEX && cnn_dtype_category((cnn_dtype)t->dtype) != CNN_CAT_INT)
+    return cnn_fail(d->ctx, CNN_DTYPE, "%s must be an integer tensor, not %s: use %s:to(\"int64\")",
+                    p->name, cnn_dtype_name((cnn_dtype)t->dtype), p->name);
+  if (p->type == CNN_T_MASK && t->dtype != CNN_BOOL)
+    return cnn_fail(d->ctx, CNN_DTYPE, "%s must be a bool tensor, not %s: use %s:to(\"bool\")",
+                    p->name, cnn_dtype_name((cnn_dtype)t->dtype), p->name);
+  return CNN_OK;
+}
+
 static cnn_status collect(dispatch *d, const cnn_arg *args, int n_args) {
-  const cnn_spec *spec = &d->e->spec;
-  int n = d->e->n_tensors;
-  if (d->e->has_list)
+  const cnn_op_entry *e = d->e;
+  const cnn_spec *spec = &e->spec;
+  int n = e->n_tensors;
+  if (e->has_list)
     for (int i = 0; i < n_args; i++)
       if (args[i].kind == CNN_TENSORS) n += args[i].n;
   CNN_TRY(reserve_inputs(d, n));
-  d->n_in = 0;
   for (int i = 0; i < spec->n; i++) {
     const cnn_param *p = &spec->params[i];
     d->args[i] = i < n_args ? args[i] : CNN_A_NONE;
-    if (d->args[i].kind == CNN_ABSENT) {
-      if (p->has_default)
-        d->args[i] = p->value;
-      else if (!p->optional)
-        return missing(d, i);
-    }
-    if (d->e->input_of[i] < 0) continue;
-    const cnn_arg *a = &d->args[i];
-    int count = a->kind == CNN_TENSORS ? a->n : 1;
-    for (int k = 0; k < count; k++) {
-      cnn_tensor *t = a->kind == CNN_TENSORS ? a->ts[k] : a->kind == CNN_TENSOR ? a->t : NULL;
-      d->declared[d->n_in] = (uint8_t)d->e->input_of[i];
+    if (d->args[i].kind != CNN_ABSENT) continue;
+    if (p->has_default)
+      d->args[i] = p->value;
+    else if (!p->optional)
+      return missing(d, i);
+  }
+  d->n_in = 0;
+  for (int k = 0; k < e->n_tensors; k++) {
+    const cnn_param *p = &spec->params[e->arg_of[k]];
+    const cnn_arg *a = &d->args[e->arg_of[k]];
+    cnn_tensor *one = a->kind == CNN_TENSOR ? a->t : NULL;
+    cnn_tensor *const *ts = a->kind == CNN_TENSORS ? a->ts : &one;
+    for (int i = 0, count = a->kind == CNN_TENSORS ? a->n : 1; i < count; i++) {
+      if (ts[i] && (p->type == CNN_T_INDEX || p->type == CNN_T_MASK))
+        CNN_TRY(check_role(d, p, ts[i]));
+      d->declared[d->n_in] = (uint8_t)k;
       d->owned[d->n_in] = false;
-      d->in[d->n_in++] = t;
-      if (!t) continue;
-      if (p->type == CNN_T_INDEX && cnn_dtype_category((cnn_dtype)t->dtype) != CNN_CAT_INT)
-        return cnn_fail(d->ctx, CNN_DTYPE,
-                        "%s must be an integer tensor, not %s: use %s:to(\"int64\")", p->name,
-                        cnn_dtype_name((cnn_dtype)t->dtype), p->name);
-      if (p->type == CNN_T_MASK && t->dtype != CNN_BOOL)
-        return cnn_fail(d->ctx, CNN_DTYPE, "%s must be a bool tensor, not %s: use %s:to(\"bool\")",
-                        p->name, cnn_dtype_name((cnn_dtype)t->dtype), p->name);
+      d->in[d->n_in++] = ts[i];
     }
   }
   return CNN_OK;

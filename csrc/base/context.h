@@ -14,6 +14,12 @@
 
 #define CNN_MESSAGE_MAX 2048
 
+// A pool that memory comes from instead of its device's own; the innermost one of a device counts.
+typedef struct cnn_pool_use {
+  struct cnn_pool *pool;
+  const struct cnn_pool_use *outer;
+} cnn_pool_use;
+
 struct cnn_context {
   cnn_status code; // of the last failure
   char message[CNN_MESSAGE_MAX];
@@ -23,7 +29,8 @@ struct cnn_context {
   bool anomaly;   // remember where nodes were made; check every gradient for NaN
   bool replaying; // a checkpoint runs its forward again: running statistics stay as they are
 
-  uint8_t kind; // memory/buffer.h: what new tensors are counted as
+  uint8_t kind;              // memory/buffer.h: what new tensors are counted as
+  const cnn_pool_use *pools; // where their memory comes from; NULL: from the device's own pool
   cnn_dtype default_dtype;
   cnn_device default_device;
   cnn_rng rng;

@@ -523,7 +523,7 @@ static void restore_modes(cnn_lua *S, modes m) {
   S->ctx.replaying = m.replaying;
 }
 
-static bool callable(lua_State *L, int i) {
+bool cnn_callable(lua_State *L, int i) {
   if (lua_isfunction(L, i)) return true;
   if (!luaL_getmetafield(L, i, "__call")) return false;
   lua_pop(L, 1);
@@ -537,7 +537,7 @@ static int l_with_mode(lua_State *L) {
   int mode = (int)lua_tointeger(L, lua_upvalueindex(3));
   static const char *const names[] = {"no_grad", "enable_grad", "inference_mode", "detect_anomaly",
                                       "replay"};
-  if (!callable(L, 1)) {
+  if (!cnn_callable(L, 1)) {
     char got[64];
     return cnn_error(L, S, "%s: expected a function (or a module) to call, got %s", names[mode],
                      cnn_describe(L, 1, got, sizeof got));

@@ -143,18 +143,52 @@ static int l_nearest(lua_State *L) {
 // ---------------------------------------------------------------------------------------------
 // Memory
 
+// The pool that argument 1 is or, of a device's name, has.
 static cnn_pool *pool_argument(lua_State *L, cnn_lua *S, const char *function) {
+  cnn_pool *pool = cnn_to_pool(L, 1);
+  if (pool) return pool;
   cnn_device device =
       lua_isnoneornil(L, 1) ? S->ctx.default_device : cnn_check_device(L, S, 1, function);
   return cnn_device_pool(device);
 }
 
 static void push_counter(lua_State *L, const char *name, const cnn_pool_counter *c) {
-  lua_createtable(L, 0, 3);
+  lua_createtable(L, 0, 4);
   cnn_pushint(L, c->current), lua_setfield(L, -2, "current");
   cnn_pushint(L, c->peak), lua_setfield(L, -2, "peak");
   cnn_pushint(L, c->total), lua_setfield(L, -2, "total");
+  cnn_pushint(L, c->total - c->current), lua_setfield(L, -2, "freed");
   lua_setfield(L, -2, name);
+}
+
+static void push_size_class(lua_State *L, const char *name, const cnn_pool_counter *bytes,
+                            const cnn_pool_counter *blocks, int64_t reserved) {
+  lua_createtable(L, 0, 3);
+  push_counter(L, "allocated_bytes", bytes);
+  push_counter(L, "blocks", blocks);
+  cnn_pushint(L, reserved), lua_setfield(L, -2, "reserved_bytes");
+  lua_setfield(L, -2, name);
+}
+
+// A list of the classes that ever had a block: {size, small, blocks}.
+static void push_classes(lua_State *L, cnn_pool *pool) {
+  cnn_pool_class classes[CNN_POOL_CLASSES];
+  int n = 0;
+  lua_newtable(L);
+  if (pool) cnn_pool_get_classes(pool, classes);
+  for (int i = 0; pool && i < CNN_POOL_CLASSES; i++) {
+    if (classes[i].blocks.total == 0) continue;
+    bool small = i < CNN_POOL_SMALL_CLASSES;
+    lua_createtable(L, 0, 3);
+    if (classes[i].size == SIZE_MAX)
+      lua_pushnumber(L, HUGE_VAL);
+    else
+      cnn_pushint(L, (int64_t)classes[i].size);
+    lua_setfield(L, -2, "size");
+    lua_pushboolean(L, small), lua_setfield(L, -2, "small");
+    push_counter(L, "blocks", &classes[i].blocks);
+    lua_rawseti(L, -2, ++n);
+  }
 }
 
 static int l_memory_stats(lua_State *L) {
@@ -168,6 +202,16 @@ static int l_memory_stats(lua_State *L) {
   push_counter(L, "requested_bytes", &s.requested);
   push_counter(L, "reserved_bytes", &s.reserved);
   push_counter(L, "blocks", &s.blocks);
+  // A block is active until it is freed: none waits for a stream here.
+  push_counter(L, "active_bytes", &s.allocated);
+  push_counter(L, "active", &s.blocks);
+  push_size_class(L, "small", &s.small, &s.small_blocks, s.small_reserved);
+  push_size_class(L, "large", &s.large, &s.large_blocks, s.reserved.current - s.small_reserved);
+  push_classes(L, pool);
+  lua_setfield(L, -2, "classes");
+  cnn_pushint(L, s.inactive), lua_setfield(L, -2, "inactive_bytes");
+  cnn_pushint(L, s.inactive_split), lua_setfield(L, -2, "inactive_split_bytes");
+  cnn_pushint(L, s.available), lua_setfield(L, -2, "available");
   lua_newtable(L);
   for (int k = 0; k < CNN_POOL_KINDS; k++) push_counter(L, cnn_kind_name((cnn_kind)k), &s.kinds[k]);
   lua_setfield(L, -2, "kinds");
@@ -199,7 +243,7 @@ static int l_empty_cache(lua_State *L) {
   cnn_pool_stats before = {0}, after = {0};
   if (pool) cnn_pool_get_stats(pool, &before);
   cnn_make_room(L, S);
-  if (pool) cnn_pool_get_stats(pool, &after);
+  if (pool) cnn_pool_trim(pool), cnn_pool_get_stats(pool, &after);
   cnn_pushint(L, before.reserved.current - after.reserved.current);
   return 1;
 }
@@ -217,6 +261,7 @@ static int l_set_memory_limit(lua_State *L) {
   cnn_pool *pool = pool_argument(L, S, "set_memory_limit");
   size_t total, left, limit = bytes < 0x1p62 ? (size_t)bytes : (size_t)1 << 62;
   if (pool && !given) cnn_pool_info(pool, &total, &left, &limit);
+  if (pool && !given && pool != cnn_pool_root(pool)) limit = SIZE_MAX;
   if (pool) cnn_pool_set_limit(pool, limit);
   return 0;
 }
@@ -343,5 +388,6 @@ __attribute__((visibility("default"))) int luaopen_cnn_core(lua_State *L) {
   cnn_open_optim(L, S);
   cnn_open_io(L, S);
   cnn_open_data(L, S);
+  cnn_open_pool(L, S);
   return 1;
 }

@@ -11,6 +11,9 @@
 //     wait for its core looks slow: one measurement may at most double what is believed.
 //   - After an out-of-memory a full collection runs, whatever it costs.
 //
+// A pool of the script's own that is in use (pool.c) has a threshold besides: a quarter of its
+// limit, where that is less than the minimum, and at most halfway from what lived to its limit.
+//
 // All of it happens on entry of a call that allocates, before anything is held. A collection runs
 // finalizers, which may call in here again (`in_gc`) or raise (the call is protected).
 #include "lua/state.h"
@@ -20,6 +23,7 @@
 
 #include "base/alloc.h"
 #include "memory/buffer.h"
+#include "memory/guard.h"
 
 #define STEP_EVERY 1000
 #define STEP_SIZE  256
@@ -78,27 +82,44 @@ static void note(lua_State *L, cnn_lua *S, cnn_pool *pool, double start) {
   S->cost = took < most ? took : most;
   S->collecting += took;
   S->collections++;
+  if (S->pool) {
+    S->pool->live_after = cnn_pool_live(S->pool->box.object);
+    cnn_pace_pool(S, S->pool);
+  }
   if (!pool) return;
   S->live_after = cnn_pool_live(pool);
   S->soft = 2 * S->live_after > S->soft_minimum ? 2 * S->live_after : S->soft_minimum;
 }
 
+void cnn_pace_pool(cnn_lua *S, cnn_pool_handle *h) {
+  int64_t limit = cnn_pool_limit(h->box.object), least = S->soft_minimum, most;
+  if (limit / 4 < least) least = limit / 4;
+  most = h->live_after + (limit - h->live_after) / 2;
+  h->soft = 2 * h->live_after > least ? 2 * h->live_after : least;
+  if (h->soft > most) h->soft = most;
+}
+
 // The share of time that collections may take: 1 is no bound.
-static double allowed_share(const cnn_lua *S, cnn_pool *pool, int64_t live) {
-  cnn_pool_stats stats;
-  cnn_pool_get_stats(pool, &stats);
-  double used = (double)live / (double)(stats.limit > 0 ? stats.limit : 1);
+static double used_share(const cnn_pool *pool) {
+  int64_t limit = cnn_pool_limit(pool);
+  return (double)cnn_pool_live(pool) / (double)(limit > 0 ? limit : 1);
+}
+
+static double allowed_share(const cnn_lua *S, const cnn_pool *pool) {
+  double used = used_share(pool), of_own = S->pool ? used_share(S->pool->box.object) : 0;
+  if (of_own > used) used = of_own;
   if (used <= 0.25) return S->budget;
   if (used >= 0.8) return 1;
   return S->budget + (1 - S->budget) * (used - 0.25) / 0.55;
 }
 
-static void over_threshold(lua_State *L, cnn_lua *S, cnn_pool *pool, int64_t live) {
-  double start = now(), share = allowed_share(S, pool, live);
+// *soft is the threshold that `live` bytes of a pool have passed.
+static void over_threshold(lua_State *L, cnn_lua *S, cnn_pool *pool, int64_t live, int64_t *soft) {
+  double start = now(), share = allowed_share(S, pool);
   // d / (d + pause) <= share
   if (share < 1 && start - S->last_end < S->cost * (1 - share) / share) {
     // Not yet: look again when as much again has been allocated, not at every call.
-    S->soft = live + live / 16;
+    *soft = live + live / 16;
     return;
   }
   run_protected(L, S, soft_collect);
@@ -107,7 +128,10 @@ static void over_threshold(lua_State *L, cnn_lua *S, cnn_pool *pool, int64_t liv
 
 void cnn_pace(lua_State *L, cnn_lua *S) {
   if (S->n_dead > 0) cnn_drain(L, S);
-  if (S->in_gc || !S->paced) return;
+  if (S->in_gc) return;
+  if (__builtin_expect(atomic_load_explicit(&cnn_guard_found, memory_order_relaxed) != 0, 0))
+    cnn_raise_damage(L, S);
+  if (!S->paced) return;
 #if LUA_VERSION_NUM >= 503
   if (S->boxes_since_step >= STEP_EVERY) {
     S->boxes_since_step = 0;
@@ -118,7 +142,11 @@ void cnn_pace(lua_State *L, cnn_lua *S) {
   cnn_pool *pool = paced_pool();
   if (!pool) return;
   int64_t live = cnn_pool_live(pool);
-  if (__builtin_expect(live > S->soft, 0)) over_threshold(L, S, pool, live);
+  if (__builtin_expect(live > S->soft, 0)) over_threshold(L, S, pool, live, &S->soft);
+  if (__builtin_expect(S->pool != NULL, 0)) {
+    live = cnn_pool_live(S->pool->box.object);
+    if (live > S->pool->soft) over_threshold(L, S, pool, live, &S->pool->soft);
+  }
 }
 
 bool cnn_make_room(lua_State *L, cnn_lua *S) {
@@ -128,8 +156,9 @@ bool cnn_make_room(lua_State *L, cnn_lua *S) {
   run_protected(L, S, full_collect);
   run_protected(L, S, full_collect);
   cnn_drain(L, S);
-  cnn_pool *pool = paced_pool();
-  if (pool) cnn_pool_trim(pool);
+  cnn_pool *pool = paced_pool(), *current = S->pool ? S->pool->box.object : pool;
+  // (The others of the device give what they have free when this one asks for it.)
+  if (current) cnn_pool_trim(current);
   note(L, S, pool, start);
   return true;
 }

@@ -13,6 +13,7 @@
 
 typedef struct cnn_box cnn_box;
 typedef struct cnn_scope cnn_scope;
+typedef struct cnn_pool_handle cnn_pool_handle;
 
 typedef struct cnn_lua {
   cnn_context ctx;
@@ -29,7 +30,8 @@ typedef struct cnn_lua {
   int64_t collections, soft_minimum, steps;
   double collecting; // seconds spent
   bool paced;
-  cnn_scope *scope; // the innermost open scope (scope.c)
+  cnn_scope *scope;      // the innermost open scope (scope.c)
+  cnn_pool_handle *pool; // of the innermost with_pool (pool.c)
   // Host functions that the core gave back, to be released when Lua may be called.
   int n_dead, dead_capacity;
   int64_t *dead;
@@ -56,6 +58,7 @@ typedef enum cnn_box_kind {
   CNN_BOX_ENGINE,
   CNN_BOX_ARCHIVE,
   CNN_BOX_LOADER,
+  CNN_BOX_POOL,
   CNN_BOX_KINDS
 } cnn_box_kind;
 
@@ -98,6 +101,20 @@ cnn_tensor *cnn_check_tensor(lua_State *L, cnn_lua *S, int i, const char *functi
 void cnn_push_metatable(lua_State *L, cnn_lua *S, cnn_box_kind kind);
 
 // ---------------------------------------------------------------------------------------------
+// Pools of a script's own (pool.c)
+
+struct cnn_pool_handle {
+  cnn_box box; // its object is the cnn_pool
+  cnn_device device;
+  int64_t live_after, soft; // as the state's, for this pool's live bytes
+};
+
+// The pool in argument i, or NULL.
+cnn_pool *cnn_to_pool(lua_State *L, int i);
+// Raises what the debugging aid found (memory/guard.h), if it did.
+void cnn_raise_damage(lua_State *L, cnn_lua *S);
+
+// ---------------------------------------------------------------------------------------------
 // Errors (error.c)
 
 // Raises the context's message with the script's line.
@@ -120,6 +137,8 @@ void cnn_pace(lua_State *L, cnn_lua *S);
 // After CNN_OOM: collects everything and empties the pools' caches. False when that can't be done
 // now.
 bool cnn_make_room(lua_State *L, cnn_lua *S);
+// Sets the live bytes at which a collection is due for this pool.
+void cnn_pace_pool(cnn_lua *S, cnn_pool_handle *handle);
 // Releases host functions that the core gave back.
 void cnn_drain(lua_State *L, cnn_lua *S);
 
@@ -166,6 +185,7 @@ void cnn_open_data(lua_State *L, cnn_lua *S);
 void cnn_open_interrupt(lua_State *L, cnn_lua *S);
 void cnn_open_module(lua_State *L, cnn_lua *S);
 void cnn_open_optim(lua_State *L, cnn_lua *S);
+void cnn_open_pool(lua_State *L, cnn_lua *S);
 
 typedef struct cnn_function {
   const char *name;
@@ -174,6 +194,9 @@ typedef struct cnn_function {
 // Adds functions, each with the state and the tensors' metatable as upvalues 1 and 2, to the table
 // on top. The list ends with a NULL name.
 void cnn_set_functions(lua_State *L, cnn_lua *S, const cnn_function *list);
+
+// Whether the value at i can be called (autograd.c).
+bool cnn_callable(lua_State *L, int i);
 
 // A graph node (autograd.c).
 void cnn_push_node(lua_State *L, cnn_lua *S, void *node);

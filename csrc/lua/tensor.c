@@ -6,6 +6,7 @@
 
 #include "engine/history.h"
 #include "engine/node.h"
+#include "memory/guard.h"
 #include "ops/ops.h"
 
 static cnn_tensor *self(lua_State *L, cnn_lua *S, const char *function) {
@@ -139,6 +140,8 @@ static int l_free(lua_State *L) {
   cnn_box_unlink(box);
   box->object = NULL;
   cnn_unref(object);
+  if (__builtin_expect(atomic_load_explicit(&cnn_guard_found, memory_order_relaxed) != 0, 0))
+    cnn_raise_damage(L, S);
   return 0;
 }
 

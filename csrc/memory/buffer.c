@@ -29,6 +29,13 @@ cnn_pool *cnn_device_pool(cnn_device device) {
   return cpu_pool;
 }
 
+cnn_pool *cnn_current_pool(const cnn_context *ctx, cnn_device device) {
+  cnn_pool *root = cnn_device_pool(device);
+  for (const cnn_pool_use *use = ctx->pools; use; use = use->outer)
+    if (cnn_pool_root(use->pool) == root) return use->pool;
+  return root;
+}
+
 static void destroy(cnn_object *o) {
   cnn_buffer *b = (cnn_buffer *)o;
   if (b->block)
@@ -52,8 +59,9 @@ static void describe_bytes(char *text, size_t size, double bytes) {
 }
 
 static cnn_status out_of_memory(cnn_context *ctx, cnn_device device, size_t bytes) {
-  cnn_pool *pool = cnn_device_pool(device);
-  char asked[32], used[32], limit[32], room[32], kinds[320] = "";
+  cnn_pool *pool = cnn_current_pool(ctx, device);
+  char asked[32], used[32], limit[32], room[32], kinds[320] = "", named[64] = "";
+  char elsewhere[96] = "";
   describe_bytes(asked, sizeof asked, (double)bytes);
   if (!pool)
     return cnn_fail(ctx, CNN_OOM, "out of memory on %s: %s asked for", cnn_device_name(device),
@@ -63,6 +71,19 @@ static cnn_status out_of_memory(cnn_context *ctx, cnn_device device, size_t byte
   describe_bytes(used, sizeof used, (double)s.allocated.current);
   describe_bytes(limit, sizeof limit, (double)s.limit);
   describe_bytes(room, sizeof room, (double)s.available);
+  const char *name = cnn_pool_name(pool);
+  if (*name) {
+    // Which of the two limits it was.
+    cnn_pool_stats all;
+    char reserved[32], whole[32];
+    cnn_pool_get_stats(cnn_pool_root(pool), &all);
+    snprintf(named, sizeof named, " in pool \"%s\"", name);
+    if (s.limit - s.reserved.current > all.limit - all.reserved.current) {
+      describe_bytes(reserved, sizeof reserved, (double)all.reserved.current);
+      describe_bytes(whole, sizeof whole, (double)all.limit);
+      snprintf(elsewhere, sizeof elsewhere, " (the device: %s of %s)", reserved, whole);
+    }
+  }
   int at = 0;
   for (int k = 0; k < CNN_POOL_KINDS; k++) {
     if (s.kinds[k].current == 0 || at >= (int)sizeof kinds - 1) continue;
@@ -72,9 +93,10 @@ static cnn_status out_of_memory(cnn_context *ctx, cnn_device device, size_t byte
                    cnn_kind_name((cnn_kind)k), part);
   }
   return cnn_fail(ctx, CNN_OOM,
-                  "out of memory on %s: %s asked for, %s in use%s%s, limit %s, room for %s; use a "
-                  "smaller batch, free tensors (t:free(), cnn.scope), or raise the limit",
-                  cnn_device_name(device), asked, used, kinds, at ? ")" : "", limit, room);
+                  "out of memory on %s%s: %s asked for, %s in use%s%s, limit %s%s, room for %s; "
+                  "use a smaller batch, free tensors (t:free(), cnn.scope), or raise the limit",
+                  cnn_device_name(device), named, asked, used, kinds, at ? ")" : "", limit,
+                  elsewhere, room);
 }
 
 static cnn_buffer *new_buffer(cnn_device device, size_t bytes, cnn_kind kind) {
@@ -97,7 +119,7 @@ cnn_status cnn_buffer_create(cnn_context *ctx, cnn_device device, size_t bytes, 
   cnn_buffer *b = new_buffer(device, bytes, (cnn_kind)ctx->kind);
   if (!b) return out_of_memory(ctx, device, bytes);
   if (bytes > 0 && device.type != CNN_META) {
-    b->pool = cnn_device_pool(device);
+    b->pool = cnn_current_pool(ctx, device);
     b->block = b->pool ? cnn_pool_alloc(b->pool, bytes, b->kind) : NULL;
     if (!b->block) {
       cnn_small_free(b, sizeof *b);

@@ -49,6 +49,10 @@ typedef struct cnn_buffer {
 // The pool that serves a device, made on first use. NULL (no message) when there is none.
 cnn_pool *cnn_device_pool(cnn_device device);
 
+// The pool that new buffers of the device come from: the innermost of ctx->pools that is on it,
+// else the device's own. A pool in ctx->pools must not be closed meanwhile.
+cnn_pool *cnn_current_pool(const cnn_context *ctx, cnn_device device);
+
 // A buffer of `bytes` on the device, contents undefined, counted as ctx->kind. CNN_OOM with a
 // message that says what was asked and what is in use by kind. *out is written on success only.
 cnn_status cnn_buffer_create(cnn_context *ctx, cnn_device device, size_t bytes, cnn_buffer **out);

@@ -4,88 +4,33 @@
 #include <assert.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/alloc.h"
 #include "base/lock.h"
+#include "memory/guard.h"
 #include "memory/poison.h"
-#include "memory/space.h"
+#include "memory/pool_parts.h"
 
-// Small blocks: a granule that serves them (a `bed`) is cut into 64 pages, and runs of pages are
-// slabs: arrays of slots of one size class. The block structures are the slab's, one per slot, and
-// hold the free list, so that the device's memory itself is never touched.
-#define PAGES 64
-// Classes: steps of 64 bytes up to 1 KiB, then 8 steps per power of two.
-#define FINE_CLASSES 16
-#define CLASSES      (FINE_CLASSES + 8 * 8)
-
-// What a taken extent is.
-enum { BED = 1, BLOCK };
-
-typedef struct slab slab;
-typedef struct bed bed;
-
-typedef struct block {
-  cnn_block pub; // `requested` is 0 while the block is free
-  void *home;    // the slab of a small block, the extent of a large one
-  struct block *next_free;
-} block;
-
-struct slab {
-  slab *prev, *next;       // among the class's slabs that have both used and free slots
-  block *free;             // the last one freed first
-  int used, carved, slots; // of the slots, `carved` were used at least once
-  int cls, first_page, pages;
-  bed *bed;
-  slab *bed_prev, *bed_next; // among the bed's slabs
-  uintptr_t base;
-  block blocks[];
-};
-
-struct bed {
-  cnn_extent *extent;
-  uint64_t busy;    // one bit per page
-  int run;          // the longest run of free pages, which is its bucket
-  bed *prev, *next; // in the bucket
-  slab *slabs;
-};
-
-typedef struct size_class {
-  slab *partial; // slabs with both used and free slots
-  slab *spare;   // one wholly free slab is kept, so that a lone block costs no new slab each time
-  uint32_t size, stride, pages, slots;
-} size_class;
-
-struct cnn_pool {
-  cnn_lock lock;
-  const cnn_mapper *mapper;
-  cnn_pool_counter allocated, requested, blocks, kinds[CNN_POOL_KINDS];
-  atomic_llong live; // allocated.current for readers without the lock
-  int64_t failures;
-  size_t limit; // as it was set, in bytes, at most INT64_MAX
-  size_t page;
-  uint64_t bucket_mask;    // bit n: a bed has n + 1 free pages in a row as its longest run
-  bed *buckets[PAGES + 1]; // by the longest run of free pages
-  block *spare_blocks;     // structures of large blocks
-  cnn_space space;
-  cnn_pool *next; // in the list of all pools
-  size_class classes[CLASSES];
-};
+// Of address space a pool asks for this at first, a further one for so many times its limit.
+#define RANGE_BYTES  ((size_t)1 << 40)
+#define RANGE_LIMITS 16
 
 // --- Forks --------------------------------------------------------------------------------------
 
 // A fork waits until no thread is inside of a pool, so that the child finds each one whole and
 // unlocked.
 static cnn_lock all_lock;
-static cnn_pool *all_pools;
+static cnn_pool *all_roots;
 
 static void before_fork(void) {
   cnn_lock_acquire(&all_lock);
-  for (cnn_pool *p = all_pools; p; p = p->next) cnn_lock_acquire(&p->lock);
+  for (cnn_pool *p = all_roots; p; p = p->next) cnn_lock_acquire(p->lock);
 }
 
 static void after_fork(void) {
-  for (cnn_pool *p = all_pools; p; p = p->next) cnn_lock_release(&p->lock);
+  for (cnn_pool *p = all_roots; p; p = p->next) cnn_lock_release(p->lock);
   cnn_lock_release(&all_lock);
 }
 
@@ -101,20 +46,38 @@ static void count(cnn_pool_counter *c, int64_t n) {
   if (c->current > c->peak) c->peak = c->current;
 }
 
+static void add(counts *c, const cnn_block *b) {
+  int cls = class_of(b->size), large = cls >= CLASSES;
+  count(&c->allocated, (int64_t)b->size);
+  count(&c->requested, (int64_t)b->requested);
+  count(&c->blocks, 1);
+  count(&c->kinds[b->kind], (int64_t)b->size);
+  count(&c->bytes_by[large], (int64_t)b->size);
+  count(&c->blocks_by[large], 1);
+  count(&c->classes[cls], 1);
+  atomic_store_explicit(&c->live, c->allocated.current, memory_order_relaxed);
+}
+
+static void remove_from(counts *c, const cnn_block *b) {
+  int cls = class_of(b->size), large = cls >= CLASSES;
+  c->allocated.current -= (int64_t)b->size;
+  c->requested.current -= (int64_t)b->requested;
+  c->blocks.current -= 1;
+  c->kinds[b->kind].current -= (int64_t)b->size;
+  c->bytes_by[large].current -= (int64_t)b->size;
+  c->blocks_by[large].current -= 1;
+  c->classes[cls].current -= 1;
+  atomic_store_explicit(&c->live, c->allocated.current, memory_order_relaxed);
+}
+
 static void count_in(cnn_pool *p, const cnn_block *b) {
-  count(&p->allocated, (int64_t)b->size);
-  count(&p->requested, (int64_t)b->requested);
-  count(&p->blocks, 1);
-  count(&p->kinds[b->kind], (int64_t)b->size);
-  atomic_store_explicit(&p->live, p->allocated.current, memory_order_relaxed);
+  add(&p->count, b);
+  if (p != p->root) add(&p->root->count, b);
 }
 
 static void count_out(cnn_pool *p, const cnn_block *b) {
-  p->allocated.current -= (int64_t)b->size;
-  p->requested.current -= (int64_t)b->requested;
-  p->blocks.current -= 1;
-  p->kinds[b->kind].current -= (int64_t)b->size;
-  atomic_store_explicit(&p->live, p->allocated.current, memory_order_relaxed);
+  remove_from(&p->count, b);
+  if (p != p->root) remove_from(&p->root->count, b);
 }
 
 // --- Beds: granules of small blocks -------------------------------------------------------------
@@ -128,12 +91,6 @@ static uint64_t runs_of(uint64_t busy, int n) {
     have += step;
   }
   return starts;
-}
-
-static int longest_run(uint64_t busy) {
-  int n = 0;
-  for (uint64_t starts = ~busy; starts; starts &= starts >> 1) n++;
-  return n;
 }
 
 static void bucket_remove(cnn_pool *p, bed *b) {
@@ -164,6 +121,7 @@ static bed *new_bed(cnn_pool *p) {
   }
   b->extent->owner = b;
   b->extent->tag = BED;
+  p->beds++;
   bucket_insert(p, b);
   return b;
 }
@@ -211,6 +169,7 @@ static void drop_slab(cnn_pool *p, slab *s) {
     bucket_insert(p, b);
   } else {
     cnn_space_give(&p->space, b->extent);
+    p->beds--;
     free(b);
   }
   free(s);
@@ -229,6 +188,52 @@ static bool drop_spares(cnn_pool *p) {
   return any;
 }
 
+// --- The pools of a device ----------------------------------------------------------------------
+
+// Free granules, and those that only spare slabs occupy.
+static size_t reclaimable(const cnn_pool *p) {
+  size_t n = p->space.whole_free;
+  for (int i = 0; i < CLASSES; i++) {
+    const slab *s = p->classes[i].spare;
+    if (!s || s->bed_prev) continue; // each bed is looked at from its first slab
+    while (s && s->used == 0) s = s->bed_next;
+    if (!s) n++;
+  }
+  return n;
+}
+
+static size_t reclaimable_elsewhere(const cnn_pool *p) {
+  size_t n = 0;
+  for (const cnn_pool *q = p->root; q; q = q->sibling)
+    if (q != p) n += reclaimable(q);
+  return n;
+}
+
+// Makes the other pools of the device give back up to so many granules; returns how many.
+static size_t trim_elsewhere(cnn_pool *p, size_t wanted) {
+  size_t done = 0;
+  for (cnn_pool *q = p->root; q && done < wanted; q = q->sibling)
+    if (q != p) done += cnn_space_trim(&q->space, wanted - done);
+  for (cnn_pool *q = p->root; q && done < wanted; q = q->sibling)
+    if (q != p && drop_spares(q)) done += cnn_space_trim(&q->space, wanted - done);
+  return done;
+}
+
+// A request for `need` granules failed. Has other pools give back what it lacks; false when that is
+// in vain, and then nothing is given.
+static bool borrow(cnn_pool *p, size_t need) {
+  const cnn_space *s = &p->space;
+  if (!p->root->sibling) return false;
+  size_t own = s->limit > s->committed ? s->limit - s->committed : 0;
+  if (need > s->whole_free + own) return false;
+  size_t have = s->whole_free + cnn_space_room(s);
+  // Enough under the limits: it was the device that refused.
+  if (need <= have) return trim_elsewhere(p, SIZE_MAX) > 0;
+  return need - have <= reclaimable_elsewhere(p) && trim_elsewhere(p, need - have) >= need - have;
+}
+
+// --- Small blocks -------------------------------------------------------------------------------
+
 static void partial_insert(size_class *c, slab *s) {
   s->prev = NULL;
   s->next = c->partial;
@@ -244,15 +249,9 @@ static void partial_remove(size_class *c, slab *s) {
   if (s->next) s->next->prev = s->prev;
 }
 
-// --- Small blocks -------------------------------------------------------------------------------
-
-static int class_of(size_t bytes) {
-  if (bytes <= 1024) return (int)((bytes - 1) >> 6);
-  int top = 63 - __builtin_clzll(bytes - 1);
-  return FINE_CLASSES + (top - 10) * 8 + (int)(((bytes - 1) >> (top - 3)) & 7);
-}
-
 static size_t class_size(int cls) {
+  if (cls == CNN_POOL_CLASSES - 1) return SIZE_MAX;
+  if (cls >= CLASSES) return (size_t)2 * CNN_POOL_SMALL << (cls - CLASSES);
   if (cls < FINE_CLASSES) return (size_t)(cls + 1) * 64;
   cls -= FINE_CLASSES;
   return (size_t)(9 + cls % 8) << (cls / 8 + 7);
@@ -278,6 +277,7 @@ static slab *slab_with_room(cnn_pool *p, int cls) {
   if (!s) s = new_slab(p, cls);
   // The spares of other classes may be all that keeps a granule from being free.
   if (!s && drop_spares(p)) s = new_slab(p, cls);
+  if (!s && borrow(p, 1)) s = new_slab(p, cls);
   if (s) partial_insert(c, s);
   return s;
 }
@@ -327,6 +327,8 @@ static block *take_large(cnn_pool *p, size_t size) {
   size_t whole = (size + CNN_POOL_REDZONE + align - 1) & ~(align - 1);
   cnn_extent *e = cnn_space_take(&p->space, whole);
   if (!e && drop_spares(p)) e = cnn_space_take(&p->space, whole);
+  if (!e && borrow(p, (whole + p->mapper->granule - 1) / p->mapper->granule))
+    e = cnn_space_take(&p->space, whole);
   if (!e) {
     b->next_free = p->spare_blocks;
     p->spare_blocks = b;
@@ -349,35 +351,47 @@ static void give_large(cnn_pool *p, block *b) {
 // --- The limit ----------------------------------------------------------------------------------
 
 static void set_limit(cnn_pool *p, size_t bytes) {
-  p->limit = bytes < INT64_MAX ? bytes : INT64_MAX;
-  p->space.limit = p->limit / p->mapper->granule;
+  if (bytes > INT64_MAX) bytes = INT64_MAX;
+  atomic_store_explicit(&p->limit, (long long)bytes, memory_order_relaxed);
+  p->space.limit = bytes / p->mapper->granule;
+  if (p == p->root) p->quota.limit = p->space.limit;
 }
 
-// Gives free granules back until the limit holds; false when too much is in use for that.
+static bool within_limits(const cnn_space *s) {
+  return s->committed <= s->limit && s->quota->committed <= s->quota->limit;
+}
+
+static size_t excess(const cnn_space *s) {
+  const cnn_quota *q = s->quota;
+  size_t own = s->committed > s->limit ? s->committed - s->limit : 0;
+  size_t all = q->committed > q->limit ? q->committed - q->limit : 0;
+  return own > all ? own : all;
+}
+
+// Gives free granules back until the limits hold; false when too much is in use for that.
 static bool meet_limit(cnn_pool *p) {
   cnn_space *s = &p->space;
-  if (s->committed > s->limit) cnn_space_trim(s, s->committed - s->limit);
-  if (s->committed > s->limit && drop_spares(p)) cnn_space_trim(s, s->committed - s->limit);
-  return s->committed <= s->limit;
+  cnn_space_trim(s, excess(s));
+  if (!within_limits(s) && drop_spares(p)) cnn_space_trim(s, excess(s));
+  if (s->quota->committed > s->quota->limit)
+    trim_elsewhere(p, s->quota->committed - s->quota->limit);
+  return within_limits(s);
 }
 
-// Granules that a request could have: free ones, those that only spare slabs occupy, and those not
-// committed yet.
+// Granules that a request could have: those that can be reclaimed here, and those that may still be
+// committed, for which other pools of the device give way.
 static size_t available(const cnn_pool *p) {
-  size_t n = p->space.whole_free + p->space.limit;
-  for (int i = 0; i < CLASSES; i++) {
-    const slab *s = p->classes[i].spare;
-    if (!s || s->bed_prev) continue; // each bed is looked at from its first slab
-    while (s && s->used == 0) s = s->bed_next;
-    if (!s) n++;
-  }
-  return n > p->space.committed ? n - p->space.committed : 0;
+  const cnn_space *s = &p->space;
+  int64_t own = (int64_t)s->limit - (int64_t)s->committed;
+  int64_t all = (int64_t)s->quota->limit - (int64_t)s->quota->committed;
+  all += (int64_t)reclaimable_elsewhere(p);
+  int64_t n = (own < all ? own : all) + (int64_t)reclaimable(p);
+  return n > 0 ? (size_t)n : 0;
 }
 
 // --- The interface ------------------------------------------------------------------------------
 
-cnn_pool *cnn_pool_create(const cnn_mapper *mapper) {
-  static pthread_once_t once = PTHREAD_ONCE_INIT;
+static cnn_pool *create(const cnn_mapper *mapper, cnn_pool *root, size_t range_bytes) {
   size_t granule = mapper->granule, align = mapper->alignment, page = granule / PAGES;
   // A bed's page must keep the alignment, and the largest class fit into a bed.
   if (granule & (granule - 1) || align & (align - 1) || align < 64 || page < align ||
@@ -387,31 +401,50 @@ cnn_pool *cnn_pool_create(const cnn_mapper *mapper) {
   if (!p) return NULL;
   p->mapper = mapper;
   p->page = page;
-  if (!cnn_space_open(&p->space, mapper)) {
+  p->root = root ? root : p;
+  p->lock = &p->root->own_lock;
+  // (Of a further pool this is not counted until it commits, so it needs no lock.)
+  if (!cnn_space_open(&p->space, mapper, &p->root->quota, range_bytes)) {
     cnn_free(p);
     return NULL;
   }
   for (int i = 0; i < CLASSES; i++) init_class(p, i);
-  size_t total, free_now;
-  mapper->info(mapper->self, &total, &free_now, &p->limit);
-  set_limit(p, p->limit);
+  return p;
+}
+
+cnn_pool *cnn_pool_create(const cnn_mapper *mapper) {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  cnn_pool *p = create(mapper, NULL, RANGE_BYTES);
+  if (!p) return NULL;
+  size_t total, free_now, limit;
+  mapper->info(mapper->self, &total, &free_now, &limit);
+  set_limit(p, limit);
   pthread_once(&once, watch_forks);
   cnn_lock_acquire(&all_lock);
-  p->next = all_pools;
-  all_pools = p;
+  p->next = all_roots;
+  all_roots = p;
   cnn_lock_release(&all_lock);
   return p;
 }
 
-void cnn_pool_destroy(cnn_pool *pool) {
-  if (!pool) return;
-  cnn_lock_acquire(&all_lock);
-  cnn_pool **at = &all_pools;
-  while (*at != pool) at = &(*at)->next;
-  *at = pool->next;
-  cnn_lock_release(&all_lock);
+cnn_pool *cnn_pool_create_in(cnn_pool *root, size_t limit, const char *name) {
+  size_t total, free_now, usual, bound;
+  root->mapper->info(root->mapper->self, &total, &free_now, &usual);
+  bound = limit < total ? limit : total;
+  size_t range = bound < RANGE_BYTES / RANGE_LIMITS ? bound * RANGE_LIMITS : RANGE_BYTES;
+  cnn_pool *p = create(root->mapper, root, range);
+  if (!p) return NULL;
+  snprintf(p->name, sizeof p->name, "%s", name);
+  set_limit(p, limit);
+  cnn_lock_acquire(p->lock);
+  p->sibling = root->sibling;
+  root->sibling = p;
+  cnn_lock_release(p->lock);
+  return p;
+}
 
-  assert(pool->blocks.current == 0);
+// With the device's lock held, if it is no root.
+static void dismantle(cnn_pool *pool) {
   drop_spares(pool);
   cnn_space_close(&pool->space);
   for (block *b = pool->spare_blocks, *next; b; b = next) {
@@ -421,67 +454,128 @@ void cnn_pool_destroy(cnn_pool *pool) {
   cnn_free(pool);
 }
 
+void cnn_pool_destroy(cnn_pool *pool) {
+  if (!pool) return;
+  assert(pool->root == pool && !pool->sibling && pool->count.blocks.current == 0);
+  cnn_lock_acquire(&all_lock);
+  cnn_pool **at = &all_roots;
+  while (*at != pool) at = &(*at)->next;
+  *at = pool->next;
+  cnn_lock_release(&all_lock);
+  dismantle(pool);
+}
+
+// With the lock held.
+static void leave_when_empty(cnn_pool *p) {
+  if (!p->closed || p->count.blocks.current > 0) return;
+  cnn_pool **at = &p->root->sibling;
+  while (*at != p) at = &(*at)->sibling;
+  *at = p->sibling;
+  dismantle(p);
+}
+
+void cnn_pool_close(cnn_pool *pool) {
+  assert(pool->root != pool && !pool->closed);
+  cnn_lock *lock = pool->lock;
+  cnn_lock_acquire(lock);
+  pool->closed = true;
+  leave_when_empty(pool);
+  cnn_lock_release(lock);
+}
+
+cnn_pool *cnn_pool_root(cnn_pool *pool) {
+  return pool->root;
+}
+
+const char *cnn_pool_name(const cnn_pool *pool) {
+  return pool->name;
+}
+
+size_t cnn_pool_granule(const cnn_pool *pool) {
+  return pool->mapper->granule;
+}
+
 cnn_block *cnn_pool_alloc(cnn_pool *pool, size_t bytes, uint8_t kind) {
   size_t align = pool->mapper->alignment;
+  bool guarded = cnn_guards_on() && pool->mapper->host;
   if (bytes == 0) bytes = 1;
-  size_t size = (bytes + align - 1) & ~(align - 1);
+  size_t size = ((bytes + align - 1) & ~(align - 1)) + (guarded ? 2 * align : 0);
   bool refused = cnn_fault_hit() || bytes > PTRDIFF_MAX;
   block *b = NULL;
-  cnn_lock_acquire(&pool->lock);
+  cnn_lock_acquire(pool->lock);
   if (__builtin_expect(!refused, 1) &&
-      (__builtin_expect(pool->space.committed <= pool->space.limit, 1) || meet_limit(pool)))
+      (__builtin_expect(within_limits(&pool->space), 1) || meet_limit(pool)))
     b = size <= CNN_POOL_SMALL ? take_small(pool, class_of(size)) : take_large(pool, size);
   if (__builtin_expect(b != NULL, 1)) {
     b->pub.requested = bytes;
     b->pub.kind = kind % CNN_POOL_KINDS;
+    b->pub.guarded = guarded;
+    if (__builtin_expect(guarded, 0)) b->pub.data = (char *)b->pub.data + align;
     count_in(pool, &b->pub);
   } else {
-    pool->failures++;
+    pool->count.failures++;
+    if (pool != pool->root) pool->root->count.failures++;
   }
-  cnn_lock_release(&pool->lock);
+  cnn_lock_release(pool->lock);
   if (!b) return NULL;
-  CNN_UNPOISON(pool->mapper, b->pub.data, bytes);
+  if (__builtin_expect(guarded, 0))
+    cnn_guard_lay(pool->mapper, &b->pub);
+  else
+    CNN_UNPOISON(pool->mapper, b->pub.data, bytes);
   return &b->pub;
 }
 
 void cnn_pool_free(cnn_pool *pool, cnn_block *public) {
   block *b = (block *)public;
+  cnn_lock *lock = pool->lock;
   assert(b->pub.requested != 0);
-  CNN_POISON(pool->mapper, b->pub.data, b->pub.size);
-  cnn_lock_acquire(&pool->lock);
+  void *start = b->pub.data;
+  if (__builtin_expect(b->pub.guarded, 0)) {
+    cnn_guard_lift(pool->mapper, &b->pub);
+    start = (char *)start - pool->mapper->alignment;
+  }
+  CNN_POISON(pool->mapper, start, b->pub.size);
+  cnn_lock_acquire(lock);
   count_out(pool, &b->pub);
   b->pub.requested = 0;
+  b->pub.data = start;
+  b->pub.guarded = false;
   if (b->pub.size <= CNN_POOL_SMALL)
     give_small(pool, b);
   else
     give_large(pool, b);
-  cnn_lock_release(&pool->lock);
+  if (__builtin_expect(pool->closed, 0)) leave_when_empty(pool);
+  cnn_lock_release(lock);
 }
 
 void cnn_pool_retag(cnn_pool *pool, cnn_block *b, uint8_t kind) {
   kind %= CNN_POOL_KINDS;
-  cnn_lock_acquire(&pool->lock);
+  cnn_lock_acquire(pool->lock);
   if (b->kind != kind) {
-    pool->kinds[b->kind].current -= (int64_t)b->size;
-    count(&pool->kinds[kind], (int64_t)b->size);
+    counts *both[] = {&pool->count, &pool->root->count};
+    for (int i = 0; i < (pool == pool->root ? 1 : 2); i++) {
+      both[i]->kinds[b->kind].current -= (int64_t)b->size;
+      count(&both[i]->kinds[kind], (int64_t)b->size);
+    }
     b->kind = kind;
   }
-  cnn_lock_release(&pool->lock);
+  cnn_lock_release(pool->lock);
 }
 
 size_t cnn_pool_trim(cnn_pool *pool) {
-  cnn_lock_acquire(&pool->lock);
+  cnn_lock_acquire(pool->lock);
   drop_spares(pool);
   size_t done = cnn_space_trim(&pool->space, SIZE_MAX);
-  cnn_lock_release(&pool->lock);
+  if (pool == pool->root) done += trim_elsewhere(pool, SIZE_MAX);
+  cnn_lock_release(pool->lock);
   return done * pool->mapper->granule;
 }
 
 void cnn_pool_set_limit(cnn_pool *pool, size_t bytes) {
-  cnn_lock_acquire(&pool->lock);
+  cnn_lock_acquire(pool->lock);
   set_limit(pool, bytes);
   meet_limit(pool);
-  cnn_lock_release(&pool->lock);
+  cnn_lock_release(pool->lock);
 }
 
 void cnn_pool_info(const cnn_pool *pool, size_t *total, size_t *available, size_t *limit) {
@@ -489,133 +583,65 @@ void cnn_pool_info(const cnn_pool *pool, size_t *total, size_t *available, size_
 }
 
 void cnn_pool_get_stats(cnn_pool *pool, cnn_pool_stats *stats) {
-  cnn_lock_acquire(&pool->lock);
-  *stats = (cnn_pool_stats){.allocated = pool->allocated,
-                            .requested = pool->requested,
-                            .reserved = pool->space.reserved,
-                            .blocks = pool->blocks,
-                            .limit = (int64_t)pool->limit,
-                            .largest_free = (int64_t)cnn_space_largest(&pool->space),
-                            .available = (int64_t)(available(pool) * pool->mapper->granule),
-                            .maps = pool->space.maps,
-                            .unmaps = pool->space.unmaps,
-                            .failures = pool->failures};
-  for (int k = 0; k < CNN_POOL_KINDS; k++) stats->kinds[k] = pool->kinds[k];
-  cnn_lock_release(&pool->lock);
+  const counts *c = &pool->count;
+  bool root = pool == pool->root;
+  int64_t granule = (int64_t)pool->mapper->granule;
+  cnn_lock_acquire(pool->lock);
+  *stats = (cnn_pool_stats){.allocated = c->allocated,
+                            .requested = c->requested,
+                            .reserved = root ? pool->quota.reserved : pool->space.reserved,
+                            .blocks = c->blocks,
+                            .small = c->bytes_by[0],
+                            .small_blocks = c->blocks_by[0],
+                            .large = c->bytes_by[1],
+                            .large_blocks = c->blocks_by[1],
+                            .limit = cnn_pool_limit(pool),
+                            .available = (int64_t)available(pool) * granule,
+                            .maps = root ? pool->quota.maps : pool->space.maps,
+                            .unmaps = root ? pool->quota.unmaps : pool->space.unmaps,
+                            .failures = c->failures};
+  for (int k = 0; k < CNN_POOL_KINDS; k++) stats->kinds[k] = c->kinds[k];
+  stats->inactive = stats->inactive_split = stats->reserved.current - c->allocated.current;
+  for (const cnn_pool *q = pool; q; q = root ? q->sibling : NULL) {
+    int64_t largest = (int64_t)cnn_space_largest(&q->space);
+    if (largest > stats->largest_free) stats->largest_free = largest;
+    stats->small_reserved += (int64_t)q->beds * granule;
+    stats->inactive_split -= (int64_t)reclaimable(q) * granule;
+  }
+  cnn_lock_release(pool->lock);
+}
+
+void cnn_pool_get_classes(cnn_pool *pool, cnn_pool_class classes[CNN_POOL_CLASSES]) {
+  cnn_lock_acquire(pool->lock);
+  for (int i = 0; i < CNN_POOL_CLASSES; i++)
+    classes[i] = (cnn_pool_class){class_size(i), pool->count.classes[i]};
+  cnn_lock_release(pool->lock);
+}
+
+static void reset_peaks(cnn_pool_counter *c, int n) {
+  for (int i = 0; i < n; i++) c[i].peak = c[i].current;
 }
 
 void cnn_pool_reset_peaks(cnn_pool *pool) {
-  cnn_lock_acquire(&pool->lock);
-  pool->allocated.peak = pool->allocated.current;
-  pool->requested.peak = pool->requested.current;
-  pool->blocks.peak = pool->blocks.current;
-  pool->space.reserved.peak = pool->space.reserved.current;
-  for (int k = 0; k < CNN_POOL_KINDS; k++) pool->kinds[k].peak = pool->kinds[k].current;
-  cnn_lock_release(&pool->lock);
+  counts *c = &pool->count;
+  cnn_lock_acquire(pool->lock);
+  reset_peaks(&c->allocated, 1);
+  reset_peaks(&c->requested, 1);
+  reset_peaks(&c->blocks, 1);
+  reset_peaks(c->kinds, CNN_POOL_KINDS);
+  reset_peaks(c->bytes_by, 2);
+  reset_peaks(c->blocks_by, 2);
+  reset_peaks(c->classes, CNN_POOL_CLASSES);
+  reset_peaks(pool == pool->root ? &pool->quota.reserved : &pool->space.reserved, 1);
+  cnn_lock_release(pool->lock);
 }
 
 int64_t cnn_pool_live(const cnn_pool *pool) {
-  return atomic_load_explicit(&pool->live, memory_order_relaxed);
+  return atomic_load_explicit(&pool->count.live, memory_order_relaxed);
 }
 
-// --- Checking -----------------------------------------------------------------------------------
-
-typedef struct sums {
-  int64_t allocated, requested, blocks, kinds[CNN_POOL_KINDS];
-} sums;
-
-static const char *check_block(const block *b, sums *sum) {
-  if (b->pub.requested > b->pub.size) return "pool: a block is smaller than was asked for";
-  if (b->pub.kind >= CNN_POOL_KINDS) return "pool: a block's kind is none";
-  sum->allocated += (int64_t)b->pub.size;
-  sum->requested += (int64_t)b->pub.requested;
-  sum->blocks++;
-  sum->kinds[b->pub.kind] += (int64_t)b->pub.size;
-  return NULL;
-}
-
-static const char *check_slab(const cnn_pool *p, const slab *s, sums *sum) {
-  const size_class *c = &p->classes[s->cls];
-  int used = 0, free_slots = 0;
-  for (int i = 0; i < s->carved; i++) {
-    const block *b = &s->blocks[i];
-    if (b->home != s || (uintptr_t)b->pub.data != s->base + (size_t)i * c->stride ||
-        b->pub.size != c->size)
-      return "pool: a slot's block is wrong";
-    const char *wrong = b->pub.requested ? check_block(b, sum) : NULL;
-    if (wrong) return wrong;
-    used += b->pub.requested != 0;
-  }
-  for (const block *b = s->free; b; b = b->next_free, free_slots++)
-    if (b->home != s || b->pub.requested != 0 || free_slots > s->carved)
-      return "pool: a free list is wrong";
-  if (used != s->used || used + free_slots != s->carved) return "pool: slots are miscounted";
-  bool listed = false;
-  for (const slab *x = c->partial; x; x = x->next) listed |= x == s;
-  if (listed != (used > 0 && used < s->slots)) return "pool: a slab is in the wrong list";
-  if (used == 0 && c->spare != s) return "pool: a free slab is no spare";
-  return NULL;
-}
-
-static const char *check_bed(const cnn_pool *p, const cnn_extent *e, sums *sum) {
-  const bed *b = e->owner;
-  uint64_t busy = 0;
-  if (b->extent != e || e->end - e->begin != p->mapper->granule ||
-      e->begin % p->mapper->granule != 0)
-    return "pool: a granule of small blocks is wrong";
-  for (const slab *s = b->slabs; s; s = s->bed_next) {
-    uint64_t pages = (~(uint64_t)0 >> (PAGES - s->pages)) << s->first_page;
-    if (s->bed != b || busy & pages) return "pool: slabs overlap";
-    busy |= pages;
-    const char *wrong = check_slab(p, s, sum);
-    if (wrong) return wrong;
-  }
-  if (busy != b->busy || !busy || b->run != longest_run(busy)) return "pool: pages are miscounted";
-  bool listed = false;
-  for (const bed *x = p->buckets[b->run]; x; x = x->next) listed |= x == b;
-  return listed ? NULL : "pool: a granule is in the wrong bucket";
-}
-
-static const char *check_large(const cnn_extent *e, sums *sum) {
-  const block *b = e->owner;
-  if (e->tag != BLOCK || b->home != e || (uintptr_t)b->pub.data != e->begin ||
-      b->pub.requested == 0 || b->pub.size <= CNN_POOL_SMALL || e->begin + b->pub.size > e->end)
-    return "pool: a large block is wrong";
-  return check_block(b, sum);
-}
-
-static const char *check(const cnn_pool *p) {
-  sums sum = {0};
-  const char *wrong = cnn_space_check(&p->space);
-  for (const cnn_range *r = p->space.ranges; r && !wrong; r = r->next) {
-    for (const cnn_extent *e = r->first; e && !wrong; e = e->next) {
-      if (e->state != CNN_EXTENT_TAKEN) continue;
-      if (e->tag == BED)
-        wrong = check_bed(p, e, &sum);
-      else
-        wrong = check_large(e, &sum);
-    }
-  }
-  if (wrong) return wrong;
-  if (sum.allocated != p->allocated.current || sum.requested != p->requested.current ||
-      sum.blocks != p->blocks.current || sum.allocated != atomic_load(&p->live))
-    return "pool: blocks in use are miscounted";
-  for (int k = 0; k < CNN_POOL_KINDS; k++)
-    if (sum.kinds[k] != p->kinds[k].current || sum.kinds[k] > p->kinds[k].peak)
-      return "pool: a kind is miscounted";
-  for (int n = 0; n <= PAGES; n++)
-    if (n > 0 && (p->buckets[n] != NULL) != (p->bucket_mask >> (n - 1) & 1))
-      return "pool: the mask of buckets is wrong";
-  if (p->allocated.current > p->allocated.peak || p->allocated.peak > p->allocated.total ||
-      p->allocated.current > p->space.reserved.current ||
-      p->requested.current > p->allocated.current)
-    return "pool: a counter is wrong";
-  return NULL;
-}
-
-const char *cnn_pool_check(cnn_pool *pool) {
-  cnn_lock_acquire(&pool->lock);
-  const char *wrong = check(pool);
-  cnn_lock_release(&pool->lock);
-  return wrong;
+int64_t cnn_pool_limit(const cnn_pool *pool) {
+  int64_t own = atomic_load_explicit(&pool->limit, memory_order_relaxed);
+  int64_t all = atomic_load_explicit(&pool->root->limit, memory_order_relaxed);
+  return own < all ? own : all;
 }

@@ -11,6 +11,14 @@
 // granules anywhere are given back to make room for a request that fits no free block: a request
 // succeeds whenever enough whole granules are free.
 //
+// A device has one pool, made by cnn_pool_create: its root. More can be made on it, each with a
+// limit of its own and no memory in common with the others; the limit of the root is on the sum.
+// Free granules of one pool go to another that needs them. What the root counts is the device's:
+// all of its pools together.
+//
+// With cnn_guards_set blocks lie between red zones, and what is written there is found when they
+// are freed (guard.h).
+//
 // Every function may be called from any thread.
 #ifndef CNN_MEMORY_POOL_H
 #define CNN_MEMORY_POOL_H
@@ -39,6 +47,11 @@ typedef struct cnn_mapper {
 
 #define CNN_POOL_SMALL (256 * 1024)
 #define CNN_POOL_KINDS 8
+// Size classes of small blocks, and of large ones by powers of two (the last without an end).
+#define CNN_POOL_SMALL_CLASSES 80
+#define CNN_POOL_LARGE_CLASSES 20
+#define CNN_POOL_CLASSES       (CNN_POOL_SMALL_CLASSES + CNN_POOL_LARGE_CLASSES)
+#define CNN_POOL_NAME          32
 
 typedef struct cnn_pool cnn_pool;
 
@@ -48,6 +61,7 @@ typedef struct cnn_block {
   size_t size;      // bytes that the block takes
   size_t requested; // bytes that were asked for
   uint8_t kind;
+  bool guarded; // `data` lies between red zones, which `size` counts
 } cnn_block;
 
 typedef struct cnn_pool_counter {
@@ -60,18 +74,40 @@ typedef struct cnn_pool_stats {
   cnn_pool_counter reserved;              // bytes committed from the device
   cnn_pool_counter blocks;                // blocks in use
   cnn_pool_counter kinds[CNN_POOL_KINDS]; // allocated bytes by kind
-  int64_t limit;                          // on reserved bytes
-  int64_t largest_free;                   // bytes of the largest free block
-  int64_t available;    // a request for as much would succeed: whole granules that are free or
-                        // may still be committed under the limit
-  int64_t maps, unmaps; // calls to the device
-  int64_t failures;     // requests refused
+  // Allocated bytes and blocks in use, of small blocks and of large ones.
+  cnn_pool_counter small, small_blocks, large, large_blocks;
+  int64_t small_reserved; // bytes of the granules that serve small blocks
+  int64_t inactive;       // reserved bytes that no block has
+  int64_t inactive_split; // those of them in granules that blocks in use hold: not to be given back
+  int64_t limit;          // on reserved bytes, for a further pool at most the root's
+  int64_t largest_free;   // bytes of the largest free block
+  int64_t available;      // a request for as much would succeed: whole granules that are free or
+                          // may still be committed under the limit
+  int64_t maps, unmaps;   // calls to the device
+  int64_t failures;       // requests refused
 } cnn_pool_stats;
+
+typedef struct cnn_pool_class {
+  size_t size; // of the blocks; of large ones the upper bound, SIZE_MAX for none
+  cnn_pool_counter blocks;
+} cnn_pool_class;
 
 // NULL when there is no memory for the pool's own structures or no address space.
 cnn_pool *cnn_pool_create(const cnn_mapper *mapper);
-// All blocks must have been freed.
+// All blocks must have been freed, and all further pools of the device be gone.
 void cnn_pool_destroy(cnn_pool *pool);
+
+// A further pool on the root's device. The name (cut at CNN_POOL_NAME - 1 bytes) is for messages.
+// NULL as above.
+cnn_pool *cnn_pool_create_in(cnn_pool *root, size_t limit, const char *name);
+// Gives such a pool up. It goes at once, or with its last block.
+void cnn_pool_close(cnn_pool *pool);
+// The pool of the whole device; of a root itself.
+cnn_pool *cnn_pool_root(cnn_pool *pool);
+// "" for a root.
+const char *cnn_pool_name(const cnn_pool *pool);
+// The bytes of which limits are multiples: parts of it have no use.
+size_t cnn_pool_granule(const cnn_pool *pool);
 
 // A block of at least `bytes` (0 counts as 1). NULL when the limit, the device or an injected fault
 // refuses it, after free memory was given back to make room.
@@ -81,7 +117,8 @@ void cnn_pool_free(cnn_pool *pool, cnn_block *block);
 // Counts the block under another kind from now on.
 void cnn_pool_retag(cnn_pool *pool, cnn_block *block, uint8_t kind);
 
-// Gives every free granule back to the device; returns the bytes given back.
+// Gives every free granule back to the device, a root those of all pools; returns the bytes given
+// back.
 size_t cnn_pool_trim(cnn_pool *pool);
 
 // The most bytes that may be reserved. Free granules above it are given back at once; as long as
@@ -92,10 +129,13 @@ void cnn_pool_set_limit(cnn_pool *pool, size_t bytes);
 void cnn_pool_info(const cnn_pool *pool, size_t *total, size_t *available, size_t *limit);
 
 void cnn_pool_get_stats(cnn_pool *pool, cnn_pool_stats *stats);
+void cnn_pool_get_classes(cnn_pool *pool, cnn_pool_class classes[CNN_POOL_CLASSES]);
 void cnn_pool_reset_peaks(cnn_pool *pool);
 
 // Bytes of blocks in use, without the lock: for pacing.
 int64_t cnn_pool_live(const cnn_pool *pool);
+// Likewise the limit: for a further pool at most the root's.
+int64_t cnn_pool_limit(const cnn_pool *pool);
 
 // Checks every invariant (for tests; slow). NULL when all hold, else what is wrong.
 const char *cnn_pool_check(cnn_pool *pool);

@@ -7,9 +7,7 @@
 #include "memory/poison.h"
 
 // Of the free extents that are large enough by less than a granule, this many are tried.
-#define TRIES 32
-// The first address range asked for; smaller ones where that is refused.
-#define RANGE_BYTES   ((size_t)1 << 40)
+#define TRIES         32
 #define CHUNK_EXTENTS 128
 // Structures that one call may need besides those for decommitting.
 #define SPARES_PER_CALL 8
@@ -210,6 +208,29 @@ static cnn_extent *put_in(cnn_space *s, cnn_extent *e, cnn_extent_state state) {
   return e;
 }
 
+// --- Counting -----------------------------------------------------------------------------------
+
+static void count_bytes(cnn_pool_counter *c, int64_t added) {
+  c->current += added;
+  if (added > 0) c->total += added;
+  if (c->current > c->peak) c->peak = c->current;
+}
+
+static void count_committed(cnn_space *s, size_t granules_now) {
+  int64_t added = ((int64_t)granules_now - (int64_t)s->committed) * (int64_t)granule_size(s);
+  s->quota->committed += granules_now - s->committed;
+  s->committed = granules_now;
+  count_bytes(&s->reserved, added);
+  count_bytes(&s->quota->reserved, added);
+}
+
+size_t cnn_space_room(const cnn_space *s) {
+  const cnn_quota *q = s->quota;
+  size_t own = s->limit > s->committed ? s->limit - s->committed : 0;
+  size_t all = q->limit > q->committed ? q->limit - q->committed : 0;
+  return own < all ? own : all;
+}
+
 // --- Ranges -------------------------------------------------------------------------------------
 
 // Reserves a range that holds `bytes`. Much larger than needed, so that there is room to move
@@ -218,7 +239,7 @@ static bool add_range(cnn_space *s, size_t bytes) {
   if (!have_spares(s, SPARES_PER_CALL)) return false;
   cnn_range *r = malloc(sizeof *r);
   if (!r) return false;
-  size_t wanted = bytes > RANGE_BYTES ? bytes : RANGE_BYTES;
+  size_t wanted = bytes > s->range_bytes ? bytes : s->range_bytes;
   void *base = NULL;
   // Steps of 16, not of 2: what is refused for an address limit must not then be used up wholly.
   while (!(base = s->mapper->reserve(s->mapper->self, wanted)) && wanted > bytes)
@@ -236,10 +257,11 @@ static bool add_range(cnn_space *s, size_t bytes) {
   return true;
 }
 
-bool cnn_space_open(cnn_space *s, const cnn_mapper *mapper) {
-  *s = (cnn_space){.mapper = mapper, .random = 2463534242u};
+bool cnn_space_open(cnn_space *s, const cnn_mapper *mapper, cnn_quota *quota, size_t range_bytes) {
+  *s = (cnn_space){.mapper = mapper, .quota = quota, .random = 2463534242u};
   while (granule_size(s) < mapper->granule) s->shift++;
   assert(granule_size(s) == mapper->granule);
+  s->range_bytes = round_up(s, range_bytes);
   if (add_range(s, granule_size(s))) return true;
   cnn_space_close(s);
   return false;
@@ -259,23 +281,17 @@ void cnn_space_close(cnn_space *s) {
   }
   s->ranges = NULL;
   s->chunks = NULL;
+  count_committed(s, 0);
 }
 
 // --- Commit and decommit ------------------------------------------------------------------------
 
-static void count_committed(cnn_space *s) {
-  int64_t now = (int64_t)(s->committed << s->shift), added = now - s->reserved.current;
-  if (added > 0) s->reserved.total += added;
-  s->reserved.current = now;
-  if (now > s->reserved.peak) s->reserved.peak = now;
-}
-
 static bool commit(cnn_space *s, uintptr_t begin, uintptr_t end) {
   s->maps++;
+  s->quota->maps++;
   if (!s->mapper->commit(s->mapper->self, (void *)begin, end - begin)) return false;
   CNN_POISON(s->mapper, begin, end - begin);
-  s->committed += (end - begin) >> s->shift;
-  count_committed(s);
+  count_committed(s, s->committed + ((end - begin) >> s->shift));
   return true;
 }
 
@@ -292,8 +308,8 @@ static void decommit_end(cnn_space *s, cnn_extent *e, size_t count) {
   CNN_UNPOISON(s->mapper, begin, end - begin);
   s->mapper->decommit(s->mapper->self, (void *)begin, end - begin);
   s->unmaps++;
-  s->committed -= count;
-  count_committed(s);
+  s->quota->unmaps++;
+  count_committed(s, s->committed - count);
   put_in(s, e, CNN_EXTENT_VOID);
 }
 
@@ -359,7 +375,7 @@ static cnn_extent *take_free(cnn_space *s, size_t n) {
 static cnn_extent *take_fresh(cnn_space *s, size_t n, bool *refused) {
   size_t need = granules(s, n);
   *refused = false;
-  if (need > s->whole_free + (s->limit > s->committed ? s->limit - s->committed : 0)) return NULL;
+  if (need > s->whole_free + cnn_space_room(s)) return NULL;
   cnn_extent *e = tree_at_least(s->empty, need << s->shift, 0);
   if (!e) {
     if (add_range(s, need << s->shift)) e = tree_at_least(s->empty, need << s->shift, 0);
@@ -375,8 +391,8 @@ static cnn_extent *take_fresh(cnn_space *s, size_t n, bool *refused) {
     if (start + n <= fresh) return carve(s, grown, start, n);
   }
   uintptr_t stop = round_up(s, start + n);
-  size_t count = (stop - fresh) >> s->shift, missing = 0;
-  if (s->committed + count > s->limit) missing = s->committed + count - s->limit;
+  size_t count = (stop - fresh) >> s->shift, room = cnn_space_room(s);
+  size_t missing = count > room ? count - room : 0;
 
   // Out of the trees first, so that making room elsewhere leaves it alone.
   take_out(s, e);

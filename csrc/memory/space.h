@@ -46,12 +46,21 @@ typedef struct cnn_range {
   struct cnn_range *next;
 } cnn_range;
 
+// What all spaces of one device share.
+typedef struct cnn_quota {
+  size_t limit, committed;   // granules
+  cnn_pool_counter reserved; // `committed`, in bytes
+  int64_t maps, unmaps;
+} cnn_quota;
+
 typedef struct cnn_space {
   const cnn_mapper *mapper;
+  cnn_quota *quota;
   int shift;                 // log2 of the granule
-  size_t limit;              // of committed granules
+  size_t limit;              // of committed granules; the quota's holds besides
   size_t committed;          // granules
   size_t whole_free;         // granules that lie in one free extent
+  size_t range_bytes;        // address space to ask for at a time
   cnn_pool_counter reserved; // `committed`, in bytes
   int64_t maps, unmaps;
   cnn_range *ranges;        // the newest first
@@ -62,9 +71,14 @@ typedef struct cnn_space {
   uint32_t random;
 } cnn_space;
 
-// Reserves the first range. False when there is no address space or no memory for structures.
-bool cnn_space_open(cnn_space *space, const cnn_mapper *mapper);
+// Reserves the first range, of about `range_bytes`: much more than will be used, so that there is
+// room to move memory about. False when there is no address space or no memory for structures.
+bool cnn_space_open(cnn_space *space, const cnn_mapper *mapper, cnn_quota *quota,
+                    size_t range_bytes);
 void cnn_space_close(cnn_space *space);
+
+// Granules that may still be committed under both limits.
+size_t cnn_space_room(const cnn_space *space);
 
 // Takes `bytes` (a multiple of the mapper's alignment, not 0). NULL when too few granules are free
 // under the limit, or the device refuses.

@@ -15,9 +15,9 @@ local cnn = { version = "0.1.0", core = core, tensor = tensor.new }
 local PUBLIC = {
   "clock", "detect_anomaly", "empty_cache", "enable_grad", "gc", "get_default_device", "get_default_dtype",
   "get_num_threads", "get_rng_state", "inference_mode", "is_grad_enabled", "is_inference_mode_enabled", "is_tensor",
-  "keep", "manual_seed", "mem_get_info", "memory_allocated", "memory_stats", "newaxis", "no_grad",
+  "keep", "manual_seed", "mem_get_info", "memory_allocated", "memory_debug", "memory_stats", "newaxis", "no_grad",
   "reset_peak_memory_stats", "set_default_device", "set_default_dtype", "set_detect_anomaly", "set_grad_enabled",
-  "set_memory_limit", "set_num_threads", "set_rng_state",
+  "set_memory_limit", "set_num_threads", "set_rng_state", "with_pool",
 }
 for name, op in pairs(core.functions) do cnn[name] = op end
 for _, name in ipairs(PUBLIC) do cnn[name] = core[name] end
@@ -47,7 +47,7 @@ local FUNCTIONS = {
   ["cnn.io"] = { "save", "load" },
   ["cnn.memory"] = {
     "scope", "max_memory_allocated", "memory_reserved", "max_memory_reserved", "memory_summary",
-    "set_memory_fraction", "synchronize",
+    "pool", "set_memory_fraction", "synchronize",
   },
 }
 local home = {}

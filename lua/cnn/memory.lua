@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: MIT
 -- What scripts see of memory, on top of the core's counters: scopes, peaks, limits, a table to read.
--- `dev` is the default device when left out.
+-- `dev` is the default device when left out; a pool does as well.
 local core = require "cnn.core"
 local options = require "cnn.options"
 
@@ -73,30 +73,73 @@ local KINDS = {
   "parameters", "gradients", "optimizer state", "activations", "buffers", "workspace", "data", "other",
 }
 
--- A table of the counters: what is in use now, at its peak, and was ever taken, by kind.
+local function number(n) return ("%d"):format(n) end
+
+-- "cpu", or what a pool is called.
+local function title(dev)
+  if type(dev) ~= "userdata" then return dev or core.get_default_device() end
+  return ("pool \"%s\" on %s"):format(dev:name(), dev:device())
+end
+
+-- A table of the counters: what is in use now, at its peak, was ever taken and given back; by size, by
+-- kind, by class of sizes.
 function memory.memory_summary(dev)
   local s, bytes = core.memory_stats(dev), memory.bytes_text
   local lines = {}
   local function row(name, counter, text)
-    lines[#lines + 1] = ("  %-18s %12s %12s %14s"):format(name, text(counter.current), text(counter.peak),
-      text(counter.total))
+    lines[#lines + 1] = ("  %-18s %12s %12s %14s %14s"):format(name, text(counter.current), text(counter.peak),
+      text(counter.total), text(counter.freed))
   end
-  local function number(n) return ("%d"):format(n) end
-  lines[1] = ("memory of %s: limit %s, largest free block %s"):format(
-    dev or core.get_default_device(), bytes(s.limit), bytes(s.largest_free))
-  lines[2] = ("  %-18s %12s %12s %14s"):format("", "now", "peak", "ever")
+  lines[1] = ("memory of %s: limit %s, room for %s, largest free block %s"):format(
+    title(dev), bytes(s.limit), bytes(s.available), bytes(s.largest_free))
+  lines[2] = ("  %-18s %12s %12s %14s %14s"):format("", "now", "peak", "ever", "freed")
   row("allocated", s.allocated_bytes, bytes)
+  row("  small blocks", s.small.allocated_bytes, bytes)
+  row("  large blocks", s.large.allocated_bytes, bytes)
   row("requested", s.requested_bytes, bytes)
   row("reserved", s.reserved_bytes, bytes)
   row("blocks", s.blocks, number)
+  row("  small", s.small.blocks, number)
+  row("  large", s.large.blocks, number)
   lines[#lines + 1] = "  allocated, by kind"
   for _, kind in ipairs(KINDS) do
     local counter = s.kinds[kind]
     if counter and counter.total > 0 then row("  " .. kind, counter, bytes) end
   end
+  lines[#lines + 1] = "  blocks, by size up to"
+  for _, class in ipairs(s.classes) do
+    row("  " .. (class.size < math.huge and bytes(class.size) or "any"), class.blocks, number)
+  end
+  lines[#lines + 1] = ("  reserved but not in use: %s, of which %s lie between blocks in use"):format(
+    bytes(s.inactive_bytes), bytes(s.inactive_split_bytes))
   lines[#lines + 1] = ("  asked the device for memory %d times, gave back %d times, refused %d requests"):format(
     s.maps, s.unmaps, s.failures)
   return table.concat(lines, "\n")
+end
+
+-- ---------------------------------------------------------------------------------------------
+-- Pools
+
+-- cnn.pool{limit = bytes, device = "cpu", name = "critic"}: memory apart from the device's other pools.
+-- What cnn.with_pool(pool, fn, ...) allocates comes from it.
+function memory.pool(...)
+  local o = options.read("pool", { "limit", "device", "name" }, ...)
+  if o.name ~= nil and type(o.name) ~= "string" then
+    fail("pool: name must be a string, got " .. describe(o.name))
+  end
+  return core.new_pool(o.limit, o.device, o.name)
+end
+
+local methods = core.pool_metatable.__index
+
+methods.stats = core.memory_stats
+methods.summary = memory.memory_summary
+methods.reset_peaks = core.reset_peak_memory_stats
+
+function core.pool_metatable:__tostring()
+  local s = core.memory_stats(self)
+  return ("%s: %s in use, limit %s"):format(title(self), memory.bytes_text(s.allocated_bytes.current),
+    memory.bytes_text(s.limit))
 end
 
 return memory

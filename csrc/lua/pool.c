@@ -132,11 +132,12 @@ void cnn_raise_damage(lua_State *L, cnn_lua *S) {
   char where[160], more[64] = "";
   if (!cnn_guard_take(&d)) return;
   if (d.after)
-    snprintf(where, sizeof where, "past its end (%zu bytes changed, the first at offset %zu)",
-             d.after, d.first);
+    snprintf(where, sizeof where, "past its end (%zu byte%s changed, the first at offset %zu)",
+             d.after, d.after == 1 ? "" : "s", d.first);
   else
-    snprintf(where, sizeof where, "before its begin (%zu bytes changed)", d.before);
-  if (d.found > 1) snprintf(more, sizeof more, " (and %.0f more blocks)", (double)d.found - 1);
+    snprintf(where, sizeof where, "before its begin (%zu byte%s changed)", d.before,
+             d.before == 1 ? "" : "s");
+  if (d.found > 1) snprintf(more, sizeof more, ", and so were %.0f more", (double)d.found - 1);
   cnn_error(L, S,
             "memory_debug: a block of %zu bytes (%s), freed since the last call, was written %s%s: "
             "some earlier code wrote out of its bounds",

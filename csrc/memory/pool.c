@@ -403,8 +403,11 @@ static cnn_pool *create(const cnn_mapper *mapper, cnn_pool *root, size_t range_b
   p->page = page;
   p->root = root ? root : p;
   p->lock = &p->root->own_lock;
-  // (Of a further pool this is not counted until it commits, so it needs no lock.)
-  if (!cnn_space_open(&p->space, mapper, &p->root->quota, range_bytes)) {
+  // The device is asked for one thing at a time.
+  cnn_lock_acquire(p->lock);
+  bool opened = cnn_space_open(&p->space, mapper, &p->root->quota, range_bytes);
+  cnn_lock_release(p->lock);
+  if (!opened) {
     cnn_free(p);
     return NULL;
   }
@@ -428,9 +431,8 @@ cnn_pool *cnn_pool_create(const cnn_mapper *mapper) {
 }
 
 cnn_pool *cnn_pool_create_in(cnn_pool *root, size_t limit, const char *name) {
-  size_t total, free_now, usual, bound;
-  root->mapper->info(root->mapper->self, &total, &free_now, &usual);
-  bound = limit < total ? limit : total;
+  size_t bound = (size_t)cnn_pool_limit(root);
+  if (limit < bound) bound = limit;
   size_t range = bound < RANGE_BYTES / RANGE_LIMITS ? bound * RANGE_LIMITS : RANGE_BYTES;
   cnn_pool *p = create(root->mapper, root, range);
   if (!p) return NULL;

@@ -27,7 +27,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-// What a pool asks of a device. `self` is the table's own pointer.
+// What a pool asks of a device, one thing at a time but for info. `self` is the table's own
+// pointer.
 typedef struct cnn_mapper {
   const char *name;
   size_t granule; // bytes, a power of two, at least 512 KiB; commit and decommit work on multiples

@@ -4819,6 +4819,23 @@ function cnn.set_memory_limit(bytes, dev) end
 ---@return any ...
 function cnn.set_memory_fraction(fraction, dev) end
 
+---a pool of its own on a device: pool:stats(), pool:limit(bytes)
+---@param options? any
+---@return any ...
+function cnn.pool(options) end
+
+---calls fn(...); what is allocated inside comes from the pool
+---@param pool any
+---@param fn any
+---@param ... any
+---@return any ...
+function cnn.with_pool(pool, fn, ...) end
+
+---new memory is NaN, and writes out of a tensor's bytes are found
+---@param on any
+---@return any ...
+function cnn.memory_debug(on) end
+
 ---how the collector is paced; gives settings and counts
 ---@param options? any
 ---@return any ...

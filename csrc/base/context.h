@@ -23,7 +23,8 @@ struct cnn_context {
   bool anomaly;   // remember where nodes were made; check every gradient for NaN
   bool replaying; // a checkpoint runs its forward again: running statistics stay as they are
 
-  uint8_t kind; // memory/buffer.h: what new tensors are counted as
+  uint8_t kind;    // memory/buffer.h: what new tensors are counted as
+  uint16_t origin; // memory/record.h: the line of the user's code under way, while that is recorded
   cnn_dtype default_dtype;
   cnn_device default_device;
   cnn_rng rng;

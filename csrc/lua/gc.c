@@ -20,6 +20,7 @@
 
 #include "base/alloc.h"
 #include "memory/buffer.h"
+#include "memory/record.h"
 
 #define STEP_EVERY 1000
 #define STEP_SIZE  256
@@ -106,6 +107,7 @@ static void over_threshold(lua_State *L, cnn_lua *S, cnn_pool *pool, int64_t liv
 }
 
 void cnn_pace(lua_State *L, cnn_lua *S) {
+  if (__builtin_expect(cnn_record_on(), 0)) cnn_note_origin(L, S);
   if (S->n_dead > 0) cnn_drain(L, S);
   if (S->in_gc || !S->paced) return;
 #if LUA_VERSION_NUM >= 503

@@ -6,6 +6,7 @@
 -- that resumed this one on Lua 5.1, is not seen.
 local getinfo, getlocal, getupvalue, getmetatable = debug.getinfo, debug.getlocal, debug.getupvalue,
   debug.getmetatable
+local unpack = table.unpack or unpack
 local environment = debug.getuservalue or debug.getfenv
 -- Extra arguments are locals of negative numbers where Lua has that.
 local has_varargs = type(jit) == "table" or _VERSION ~= "Lua 5.1"
@@ -22,11 +23,14 @@ local function key_text(key)
   return "[" .. type(key) .. "]"
 end
 
+-- Stands for the place of an upvalue: its function.
+local UPVALUE = {}
+
 local Walk = {}
 Walk.__index = Walk
 
--- Puts an object in line, once. `parent` is the entry that holds it; `place` says of a way's first step where
--- it is found.
+-- Puts an object in line, once. `parent` is the entry that holds it; `place` says where a
+-- way begins.
 function Walk:add(object, parent, label, place)
   if not REACHABLE[type(object)] or self.seen[object] then return end
   self.seen[object] = true
@@ -61,7 +65,7 @@ local function add_frame(walk, thread, level, parent)
       end
       if not key then break end
       if key:sub(1, 1) == "(" then
-        walk:add(value, parent, "a value", "in " .. name)
+        if REACHABLE[type(value)] then walk.later[#walk.later + 1] = { value, parent, "a value", "in " .. name } end
       else
         walk:add(value, parent, key, "local in " .. name)
       end
@@ -90,7 +94,7 @@ Walk["function"] = function(self, entry)
   while true do
     local name, value = getupvalue(entry.object, i)
     if not name then break end
-    self:add(value, entry, name == "" and " (upvalue)" or (" (upvalue %s)"):format(name))
+    self:add(value, entry, name == "" and "a value" or name, UPVALUE)
     i = i + 1
   end
   if debug.getfenv then self:add(debug.getfenv(entry.object), entry, " (environment)") end
@@ -114,6 +118,10 @@ local function path_of(entry)
   while entry do
     table.insert(parts, 1, entry.label)
     place = entry.place
+    if place == UPVALUE then
+      place = "upvalue of " .. path_of(entry.parent)
+      break
+    end
     entry = entry.parent
   end
   local text = table.concat(parts)
@@ -121,10 +129,22 @@ local function path_of(entry)
   return place and text .. ", " .. place or text
 end
 
+-- Visits what is in line, and what that holds.
+function Walk:run(visit)
+  while self.first <= self.last do
+    local entry = self[self.first]
+    self[self.first] = nil
+    self.first = self.first + 1
+    local object = entry.object
+    self[type(object)](self, entry)
+    if type(object) == "userdata" then visit(object, function() return path_of(entry) end) end
+  end
+end
+
 -- Calls visit(object, path) with every userdata in reach; path() gives its way as text.
 -- `level` is the first function whose locals count: 1 is the caller.
 function heap.each(level, visit)
-  local walk = setmetatable({ seen = {}, last = 0 }, Walk)
+  local walk = setmetatable({ seen = {}, first = 1, last = 0, later = {} }, Walk)
   walk.seen[walk] = true
   walk.seen[walk.seen] = true
   local running = coroutine.running()
@@ -134,15 +154,14 @@ function heap.each(level, visit)
   walk:add(_G, nil, "_G")
   walk:add(package.loaded, nil, "package.loaded")
   walk:add(debug.getregistry(), nil, "registry")
-  local i = 1
-  while i <= walk.last do
-    local entry = walk[i]
-    walk[i] = nil
-    local object = entry.object
-    walk[type(object)](walk, entry)
-    if type(object) == "userdata" then visit(object, function() return path_of(entry) end) end
-    i = i + 1
-  end
+  walk:run(visit)
+  -- Values without a name, some of them left over from calls, say least: last.
+  repeat
+    local later = walk.later
+    walk.later = {}
+    for _, value in ipairs(later) do walk:add(unpack(value, 1, 4)) end
+    walk:run(visit)
+  until #later == 0
 end
 
 return heap

@@ -36,7 +36,7 @@ local function scale_in(unit, name, most, n)
     if step < rough then step = power * factor end
   end
   if name == "B" then step = math.max(step, 1) end
-  local digits = math.max(0, -math.floor(math.log(step) / math.log(10) + 1e-9))
+  local digits = step < 1 and -math.floor(math.log(step) / math.log(10) + 1e-9) or 0
   return { step = step * unit, unit = unit, name = name, digits = digits }
 end
 
@@ -57,7 +57,7 @@ end
 
 local function tick_text(value, scale)
   if value == 0 then return "0" end
-  return ("%." .. scale.digits .. "f %s"):format(value / scale.unit, scale.name)
+  return (("%%.%df %%s"):format(scale.digits)):format(value / scale.unit, scale.name)
 end
 
 local function seconds_text(seconds)

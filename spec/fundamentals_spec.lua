@@ -64,6 +64,20 @@ local expected = {
     "after reset_state        gradients 0.0, optimizer state 0.0 (in parameters' bytes)",
     "steps counted after the state was dropped: 1",
   },
+  liveness = {
+    "%x = cnn.ones%(1024%) +4096", "%alias = x; x = nil; collected.* 4096", "%alias = nil: garbage.* 4096",
+    "%^collected +0", "%a:free%(%) +0", "%only the result is left +64", "%h = w %* 2; y = h:square%(%) +12288",
+    "%h = nil; collected.* 12288", "    saved by SquareBackward0 behind y", "%value = y:detach.* 8192",
+    "%^value = nil; collected +4096", "%loss:backward.* 8256", "%w.grad = nil; collected +4160",
+    "%under no_grad.* 8192", "%all freed +0", "%1000 temporaries .*true",
+  },
+  memory_growth = {
+    "parameters: 11048 bytes", "%^ +64 +52520 ", "inference = 11048 + B x 648, off by at most 0 bytes",
+    "what is fixed is the parameters: true", "%^training = max%(.*off by at most 0 bytes",
+    "what is fixed at the end is the parameters, their gradients and a loss of 4 bytes: true",
+    "%= loss +9856 +98560 197120", "%loss:detach%(%) +64 +640 +1280", "%loss:item%(%) +0 +0 +0",
+    "%8192 bytes, activations %(32, 64%), made at memory_growth.lua:%d+ in function",
+  },
   graph = {
     "      TanhBackward0 saves 60 bytes", "        MatmulBackward0 saves 80 bytes", "  saved in all: 140 bytes",
     "with h:detach(): the graph ends there", "  saved in all: 60 bytes",
@@ -97,7 +111,9 @@ describe("fundamentals", function()
 
   it("pictures", function()
     local folder = helper.folder()
-    for name, text in pairs { graph = "MatmulBackward0", loss_and_steps = "Three learning rates" } do
+    for name, text in pairs {
+      graph = "MatmulBackward0", loss_and_steps = "Three learning rates", memory_growth = "Peak over the batch",
+    } do
       local path = ("%s/%s.svg"):format(folder, name)
       helper.run_file(("examples/fundamentals/%s.lua"):format(name), "--svg " .. path)
       local file = assert(io.open(path))

@@ -31,6 +31,7 @@ struct cnn_context {
 
   uint8_t kind;              // memory/buffer.h: what new tensors are counted as
   const cnn_pool_use *pools; // where their memory comes from; NULL: from the device's own pool
+  uint16_t origin; // memory/record.h: the line of the user's code under way, while that is recorded
   cnn_dtype default_dtype;
   cnn_device default_device;
   cnn_rng rng;

@@ -43,7 +43,8 @@ static int node_eq(lua_State *L) {
 }
 
 // node_info(node): name, sequence (an id), released, origin, saved = list of {shape, dtype, bytes,
-// is_input, storage}. Tensors that share bytes have one number for `storage`.
+// is_input, storage, address}. Tensors that share bytes have one number for `storage`, and one
+// address, of its first byte.
 static int l_node_info(lua_State *L) {
   cnn_lua *S = cnn_state(L);
   cnn_node *node = check_node(L, S);
@@ -65,6 +66,7 @@ static int l_node_info(lua_State *L) {
     lua_setfield(L, -2, "bytes");
     lua_pushboolean(L, i < node->n_in || node->saved[i].tie < 0), lua_setfield(L, -2, "is_input");
     cnn_pushint(L, (int64_t)(uintptr_t)t->buffer), lua_setfield(L, -2, "storage");
+    cnn_pushint(L, (int64_t)(uintptr_t)t->buffer->data), lua_setfield(L, -2, "address");
     lua_rawseti(L, -2, ++n);
   }
   lua_setfield(L, -2, "saved");

@@ -383,6 +383,7 @@ __attribute__((visibility("default"))) int luaopen_cnn_core(lua_State *L) {
   cnn_open_scope(L, S);
   cnn_open_autograd(L, S);
   cnn_open_gc(L, S);
+  cnn_open_record(L, S);
   cnn_open_interrupt(L, S);
   cnn_open_module(L, S);
   cnn_open_optim(L, S);

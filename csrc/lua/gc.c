@@ -24,6 +24,7 @@
 #include "base/alloc.h"
 #include "memory/buffer.h"
 #include "memory/guard.h"
+#include "memory/record.h"
 
 #define STEP_EVERY 1000
 #define STEP_SIZE  256
@@ -127,6 +128,7 @@ static void over_threshold(lua_State *L, cnn_lua *S, cnn_pool *pool, int64_t liv
 }
 
 void cnn_pace(lua_State *L, cnn_lua *S) {
+  if (__builtin_expect(cnn_record_on(), 0)) cnn_note_origin(L, S);
   if (S->n_dead > 0) cnn_drain(L, S);
   if (S->in_gc) return;
   if (__builtin_expect(atomic_load_explicit(&cnn_guard_found, memory_order_relaxed) != 0, 0))

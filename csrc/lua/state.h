@@ -139,6 +139,9 @@ void cnn_pace(lua_State *L, cnn_lua *S);
 bool cnn_make_room(lua_State *L, cnn_lua *S);
 // Sets the live bytes at which a collection is due for this pool.
 void cnn_pace_pool(cnn_lua *S, cnn_pool_handle *handle);
+// While memory is recorded: makes the script's line the origin of what this call allocates
+// (record.c).
+void cnn_note_origin(lua_State *L, cnn_lua *S);
 // Releases host functions that the core gave back.
 void cnn_drain(lua_State *L, cnn_lua *S);
 
@@ -180,6 +183,7 @@ void cnn_open_values(lua_State *L, cnn_lua *S);
 void cnn_open_scope(lua_State *L, cnn_lua *S);
 void cnn_open_autograd(lua_State *L, cnn_lua *S);
 void cnn_open_gc(lua_State *L, cnn_lua *S);
+void cnn_open_record(lua_State *L, cnn_lua *S);
 void cnn_open_io(lua_State *L, cnn_lua *S);
 void cnn_open_data(lua_State *L, cnn_lua *S);
 void cnn_open_interrupt(lua_State *L, cnn_lua *S);

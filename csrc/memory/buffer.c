@@ -6,6 +6,7 @@
 
 #include "base/small.h"
 #include "memory/cpu_memory.h"
+#include "memory/record.h"
 
 const char *cnn_kind_name(cnn_kind kind) {
   static const char *const names[] = {
@@ -38,10 +39,12 @@ cnn_pool *cnn_current_pool(const cnn_context *ctx, cnn_device device) {
 
 static void destroy(cnn_object *o) {
   cnn_buffer *b = (cnn_buffer *)o;
-  if (b->block)
+  if (b->block) {
+    if (__builtin_expect(cnn_record_on(), 0)) cnn_record_free(b->pool, b->block);
     cnn_pool_free(b->pool, b->block);
-  else if (b->release)
+  } else if (b->release) {
     b->release(b->owner);
+  }
   cnn_small_free(b, sizeof *b);
 }
 
@@ -126,6 +129,7 @@ cnn_status cnn_buffer_create(cnn_context *ctx, cnn_device device, size_t bytes, 
       return out_of_memory(ctx, device, bytes);
     }
     b->data = b->block->data;
+    if (__builtin_expect(cnn_record_on(), 0)) cnn_record_alloc(b->pool, b->block, ctx->origin);
   }
   *out = b;
   return CNN_OK;
@@ -145,5 +149,7 @@ cnn_status cnn_buffer_wrap(cnn_context *ctx, cnn_device device, void *data, size
 void cnn_buffer_retag(cnn_buffer *buffer, cnn_kind kind) {
   if (buffer->kind == kind) return;
   buffer->kind = (uint8_t)kind;
+  if (buffer->block && __builtin_expect(cnn_record_on(), 0))
+    cnn_record_retag(buffer->pool, buffer->block, (uint8_t)kind);
   if (buffer->block) cnn_pool_retag(buffer->pool, buffer->block, (uint8_t)kind);
 }

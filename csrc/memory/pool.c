@@ -513,6 +513,8 @@ cnn_block *cnn_pool_alloc(cnn_pool *pool, size_t bytes, uint8_t kind) {
     b->pub.kind = kind % CNN_POOL_KINDS;
     b->pub.guarded = guarded;
     if (__builtin_expect(guarded, 0)) b->pub.data = (char *)b->pub.data + align;
+    b->pub.origin = 0;
+    b->pub.serial = 0;
     count_in(pool, &b->pub);
   } else {
     pool->count.failures++;
@@ -561,6 +563,13 @@ void cnn_pool_retag(cnn_pool *pool, cnn_block *b, uint8_t kind) {
     }
     b->kind = kind;
   }
+  cnn_lock_release(pool->lock);
+}
+
+void cnn_pool_stamp(cnn_pool *pool, cnn_block *b, uint16_t origin, uint32_t serial) {
+  cnn_lock_acquire(pool->lock);
+  b->origin = origin;
+  b->serial = serial;
   cnn_lock_release(pool->lock);
 }
 
@@ -646,4 +655,35 @@ int64_t cnn_pool_limit(const cnn_pool *pool) {
   int64_t own = atomic_load_explicit(&pool->limit, memory_order_relaxed);
   int64_t all = atomic_load_explicit(&pool->root->limit, memory_order_relaxed);
   return own < all ? own : all;
+}
+
+// --- Looking ------------------------------------------------------------------------------------
+
+static void walk_bed(const bed *b, void (*visit)(void *data, const cnn_piece *piece), void *data) {
+  for (const slab *s = b->slabs; s; s = s->bed_next) {
+    for (int i = 0; i < s->carved; i++) {
+      const cnn_block *x = &s->blocks[i].pub;
+      if (x->requested)
+        visit(data, &(cnn_piece){CNN_PIECE_SMALL, (uintptr_t)x->data, x->size, .block = *x});
+    }
+  }
+}
+
+void cnn_pool_walk(cnn_pool *pool, void (*visit)(void *data, const cnn_piece *piece), void *data) {
+  cnn_lock_acquire(pool->lock);
+  for (const cnn_range *r = pool->space.ranges; r; r = r->next) {
+    for (const cnn_extent *e = r->first; e; e = e->next) {
+      cnn_piece piece = {.at = e->begin, .bytes = e->end - e->begin};
+      bool taken = e->state == CNN_EXTENT_TAKEN, is_bed = taken && e->tag == BED;
+      if (!taken)
+        piece.what = e->state == CNN_EXTENT_FREE ? CNN_PIECE_FREE : CNN_PIECE_VOID;
+      else if (is_bed)
+        piece.what = CNN_PIECE_BED;
+      else
+        piece.what = CNN_PIECE_LARGE, piece.block = ((const block *)e->owner)->pub;
+      visit(data, &piece);
+      if (is_bed) walk_bed(e->owner, visit, data);
+    }
+  }
+  cnn_lock_release(pool->lock);
 }

@@ -63,6 +63,8 @@ typedef struct cnn_block {
   size_t requested; // bytes that were asked for
   uint8_t kind;
   bool guarded; // `data` lies between red zones, which `size` counts
+  uint16_t origin; // who made it and the number of its making (memory/record.h), 0 when it was not
+  uint32_t serial; // recorded
 } cnn_block;
 
 typedef struct cnn_pool_counter {
@@ -117,6 +119,30 @@ void cnn_pool_free(cnn_pool *pool, cnn_block *block);
 
 // Counts the block under another kind from now on.
 void cnn_pool_retag(cnn_pool *pool, cnn_block *block, uint8_t kind);
+
+// Marks a block in use with its origin and number.
+void cnn_pool_stamp(cnn_pool *pool, cnn_block *block, uint16_t origin, uint32_t serial);
+
+// What a pool's address space consists of. A bed is a granule of small blocks; what of it no small
+// block takes is free for other small ones.
+typedef enum cnn_piece_kind {
+  CNN_PIECE_VOID, // reserved, without memory
+  CNN_PIECE_FREE,
+  CNN_PIECE_BED,
+  CNN_PIECE_LARGE, // a block in use
+  CNN_PIECE_SMALL  // a block in use, inside of the bed before it
+} cnn_piece_kind;
+
+typedef struct cnn_piece {
+  cnn_piece_kind what;
+  uintptr_t at;
+  size_t bytes;
+  cnn_block block; // of LARGE and SMALL: a copy
+} cnn_piece;
+
+// Calls visit with every piece, under the pool's lock: it may not call the pool. Extents come in
+// the order of addresses within each reserved range, small blocks in any order after their bed.
+void cnn_pool_walk(cnn_pool *pool, void (*visit)(void *data, const cnn_piece *piece), void *data);
 
 // Gives every free granule back to the device, a root those of all pools; returns the bytes given
 // back.

@@ -49,6 +49,7 @@ local FUNCTIONS = {
     "scope", "max_memory_allocated", "memory_reserved", "max_memory_reserved", "memory_summary",
     "pool", "set_memory_fraction", "synchronize",
   },
+  ["cnn.record"] = { "leaks", "live", "memory_snapshot", "record_memory" },
 }
 local home = {}
 for file, names in pairs(FUNCTIONS) do

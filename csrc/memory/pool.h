@@ -62,7 +62,7 @@ typedef struct cnn_block {
   size_t size;      // bytes that the block takes
   size_t requested; // bytes that were asked for
   uint8_t kind;
-  bool guarded; // `data` lies between red zones, which `size` counts
+  bool guarded;    // `data` lies between red zones, which `size` counts
   uint16_t origin; // who made it and the number of its making (memory/record.h), 0 when it was not
   uint32_t serial; // recorded
 } cnn_block;

@@ -351,8 +351,10 @@ static cnn_status run_kernel(dispatch *d, cnn_tensor *const *out, int n_out) {
                    .n_out = n_out,
                    .in = d->views,
                    .out = outs,
+                   .planning = true,
                    .rng = d->ctx->rng};
   if (kernel->plan) CNN_TRY(kernel->plan(&call));
+  call.planning = false;
   if (call.scratch_bytes > 0) return run_with_scratch(d, &call);
   return meta ? CNN_OK : kernel->run(&call);
 }

@@ -27,7 +27,7 @@ static void set_bytes(lua_State *L, const char *name, int64_t bytes) {
 }
 
 // simulated(): the counts of the simulation under way. The fields named after parts, and overhead,
-// add up to peak.
+// add up to peak; total is what was ever asked for.
 static int l_simulated(lua_State *L) {
   cnn_lua *S = cnn_state(L);
   cnn_simulation_stats s;
@@ -46,6 +46,7 @@ static int l_simulated(lua_State *L) {
   set_bytes(L, "peak", s.pool.allocated.peak);
   set_bytes(L, "peak_requested", s.pool.requested.peak);
   set_bytes(L, "peak_reserved", s.pool.reserved.peak);
+  set_bytes(L, "total", s.pool.requested.total);
   return 1;
 }
 

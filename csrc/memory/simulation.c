@@ -110,6 +110,8 @@ void cnn_simulation_get_stats(cnn_simulation *s, cnn_simulation_stats *stats) {
 // Counting
 
 // The block's kind holds the part.
+_Static_assert(CNN_PARTS <= CNN_POOL_KINDS, "parts are a pool's kinds");
+
 static cnn_part part_of(cnn_kind kind) {
   switch (kind) {
   case CNN_KIND_PARAMETER: return CNN_PART_PARAMETERS;

@@ -247,6 +247,16 @@ local function default_loss(y)
   return y:dim() == 0 and y or y:sum()
 end
 
+-- The state of an optimizer written in Lua outlives the step's scope.
+local function keep_state(optimizer, parameters)
+  if optimizer.box or type(optimizer.state) ~= "table" then return end
+  for _, p in ipairs(parameters) do
+    for _, value in pairs(optimizer.state[p] or {}) do
+      if is_tensor(value) then core.keep(value) end
+    end
+  end
+end
+
 local function train_step(plan, inputs, targets, optimizer, mark)
   if optimizer then optimizer:zero_grad() else plan.model:zero_grad() end
   local outputs = pack(forward_of(plan)(unpack(inputs)))
@@ -262,7 +272,9 @@ local function train_step(plan, inputs, targets, optimizer, mark)
     loss = default_loss(outputs[1])
   end
   loss:backward()
-  if optimizer then optimizer:step() end
+  if not optimizer then return end
+  optimizer:step()
+  keep_state(optimizer, plan.model:parameters())
 end
 
 -- Makes the tensors that `inputs` and `targets` (lists of specs) describe with make(spec), and runs the
@@ -276,7 +288,7 @@ function rehearsal.run(plan, inputs, targets, make, mark)
     for i, spec in ipairs(targets) do wanted[i] = make(spec) end
     local optimizer = plan.make_optimizer and plan.make_optimizer(plan.model:parameters())
     for _ = 1, STEPS do core.enable_grad(memory.scope, train_step, plan, given, wanted, optimizer, mark) end
-    if optimizer and optimizer.reset_state then optimizer:reset_state() end
+    if optimizer and optimizer.box then optimizer:reset_state() end
   end
   for _, list in ipairs { given, wanted } do
     for _, t in ipairs(list) do t:free() end

@@ -77,6 +77,7 @@ local expected = {
     "what is fixed at the end is the parameters, their gradients and a loss of 4 bytes: true",
     "%= loss +9856 +98560 197120", "%loss:detach%(%) +64 +640 +1280", "%loss:item%(%) +0 +0 +0",
     "%8192 bytes, activations %(32, 64%), made at memory_growth.lua:%d+ in function",
+  },
   estimate = {
     "bytes taken by the predictions: 0", "%^training  .*at the peak  .*most", "%^parameters  .*241.04 KiB",
     "%^optimizer state .*482.08 KiB", "the parts add up to the peak: true", "%^training: .*equal: true",

@@ -39,7 +39,7 @@ local FUNCTIONS = {
   { "memory_reserved", "(dev)", "bytes taken from the device, cache included" },
   { "memory_stats", "(dev)", "all counters" },
   { "memory_summary", "(dev)", "all counters, as a text to read" },
-  { "estimate", "(model, {input, mode, loss, optimizer, target, checkpoint, dtype, device, threads})",
+  { "estimate", "(model, {input, mode, loss, optimizer, target, checkpoint, steps, dtype, device, threads})",
     "the peak that a model will have, by what it is for, before it runs" },
   { "max_batch", "(model, limit, {input, ...})", "the largest batch that fits into limit bytes, and its estimate" },
   { "measure_memory", "(model, {batches, input, ...})", "the peaks of real runs, and the line through them" },

@@ -108,7 +108,7 @@ local function optimizer_maker(what, value)
 end
 
 rehearsal.OPTIONS = {
-  "input", "dtype", "mode", "loss", "optimizer", "target", "checkpoint", "device", "threads",
+  "input", "dtype", "mode", "loss", "optimizer", "target", "checkpoint", "steps", "device", "threads",
 }
 
 -- Checks what does not depend on the sizes. `given`: the options; `what`: the function's name, for
@@ -144,6 +144,8 @@ function rehearsal.plan(what, model, given, names)
     fail(("%s: checkpoint: a Sequential can be cut into segments, the model is a %s"):format(what,
       require("cnn.nn.module").class_name(model)))
   end
+  plan.steps = options.expect(what, "steps", given.steps, "number") or STEPS
+  if plan.steps < 1 then fail(("%s: steps: expected at least 1, got %s"):format(what, describe(given.steps))) end
   plan.threads = options.expect(what, "threads", given.threads, "number")
   plan.device = given.device or rehearsal.device_of(model)
   plan.input_dtype = given.dtype or rehearsal.dtype_of(model)
@@ -287,7 +289,7 @@ function rehearsal.run(plan, inputs, targets, make, mark)
   else
     for i, spec in ipairs(targets) do wanted[i] = make(spec) end
     local optimizer = plan.make_optimizer and plan.make_optimizer(plan.model:parameters())
-    for _ = 1, STEPS do core.enable_grad(memory.scope, train_step, plan, given, wanted, optimizer, mark) end
+    for _ = 1, plan.steps do core.enable_grad(memory.scope, train_step, plan, given, wanted, optimizer, mark) end
     if optimizer and optimizer.box then optimizer:reset_state() end
   end
   for _, list in ipairs { given, wanted } do

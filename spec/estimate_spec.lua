@@ -170,6 +170,13 @@ describe("predicted memory", function()
     local momentum = cnn.estimate(perceptron(), { input = { 32, 64 }, mode = "train",
       optimizer = { optim.SGD, lr = 0.1, momentum = 0.9 } })
     assert.are.equal(bytes, momentum.optimizer_state)
+    local function state(optimizer)
+      return cnn.estimate(perceptron(), { input = { 1, 64 }, mode = "train", optimizer = optimizer }).optimizer_state
+    end
+    assert.are.equal(0, state(optim.SGD))
+    assert.are.equal(3 * bytes, state { "adam", { amsgrad = true, betas = { 0.9, 0.99 } } })
+    local made = optim.AdamW(perceptron():parameters(), { amsgrad = true, betas = { 0.9, 0.99 } })
+    assert.are.equal(3 * bytes, state(made))
     local first = cnn.estimate(perceptron(), { input = { 512, 64 }, mode = "train", optimizer = "AdamW", steps = 1 })
     local later = cnn.estimate(perceptron(), { input = { 512, 64 }, mode = "train", optimizer = "AdamW" })
     assert.are.equal(0, first.optimizer_state)
@@ -211,6 +218,23 @@ describe("predicted memory", function()
       assert.is_true(t:eq(state[name]):all():item(), name)
     end
     assert.are.equal("meta", tostring(cnn.empty(2, { device = "meta" }).device))
+  end)
+
+  it("leaves the model as it was when an allocation fails", function()
+    local model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
+    local weight = model[1].weight:detach():clone()
+    local failures, ok = 0
+    for n = 1, 2000 do
+      core.fault_set(n, false, true)
+      ok = pcall(cnn.estimate, model, { input = { 3, 4 }, mode = "train", loss = "mse_loss", optimizer = "AdamW" })
+      core.fault_clear()
+      for _, t in ipairs(model:parameters()) do assert.are.equal("cpu", tostring(t.device)) end
+      assert.are.equal("cpu", tostring(cnn.empty(1).device))
+      if ok then break end
+      failures = failures + 1
+    end
+    assert.is_true(ok and failures > 50)
+    assert.is_true(model[1].weight:eq(weight):all():item())
   end)
 
   it("reads inputs of every form", function()
@@ -300,6 +324,8 @@ describe("predicted memory", function()
     says("estimate: loss is for mode = \"train\"", { input = { 1, 64 }, loss = "mse_loss" })
     says("did you mean \"cross_entropy\"?", { input = { 1, 64 }, mode = "train", loss = "crossentropy" })
     says("optimizer: there is no \"adamx\"", { input = { 1, 64 }, mode = "train", optimizer = "adamx" })
+    says("estimate: optimizer: AdamW: unknown option \"rate\"", { input = { 1, 64 }, mode = "train",
+      optimizer = { "AdamW", rate = 1 } })
     says("estimate: the model does not run on these shapes: Linear: input (2, 3)", { input = { 2, 3 } })
     says("expected a whole number", { input = { 2, 0.5 } })
     says("estimate: device \"cuda\" is not available", { input = { 1, 64 }, device = "cuda" })

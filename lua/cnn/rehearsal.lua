@@ -80,15 +80,24 @@ local function loss_function(what, loss)
     near and (": did you mean %q?"):format(near) or ", e.g. \"cross_entropy\", \"mse_loss\""))
 end
 
--- A name, a constructor, or a list of one of them with options: {"AdamW", lr = 1e-3}. Gives a function
--- from parameters to an optimizer.
-local function optimizer_maker(what, value)
+-- A name, a constructor, a list of one of them with options ({"AdamW", lr = 1e-3} or {"AdamW", {lr = 1e-3}}),
+-- or an optimizer like which one is made. Gives a function from parameters to an optimizer.
+local function optimizer_maker(what, value, model)
   if value == nil then return nil end
   local optim = require "cnn.optim"
   local new, settings = value, {}
-  if type(value) == "table" and not options.callable(value) then
+  if type(value) == "table" and value.param_groups then
+    new = value.box and value.name or getmetatable(value)
+    for k, v in pairs(value.box and value.defaults or value.options or {}) do settings[k] = v end
+    if settings.beta1 then
+      settings.betas = { settings.beta1, settings.beta2 }
+      settings.beta1, settings.beta2 = nil, nil
+    end
+  elseif type(value) == "table" and not options.callable(value) then
     new = value[1]
-    for k, v in pairs(value) do if k ~= 1 then settings[k] = v end end
+    for k, v in pairs(type(value[2]) == "table" and value[2] or value) do
+      if type(k) == "string" then settings[k] = v end
+    end
   end
   if type(new) == "string" then
     local names = {}
@@ -104,6 +113,8 @@ local function optimizer_maker(what, value)
     fail(("%s: optimizer: expected a name, a constructor, or {\"AdamW\", lr = 1e-3}, got %s"):format(
       what, describe(value)))
   end
+  local ok, problem = pcall(new, model:parameters(), settings)
+  if not ok then fail(("%s: optimizer: %s"):format(what, (tostring(problem):gsub("^%S-:%d+: ", "")))) end
   return function(parameters) return new(parameters, settings) end
 end
 
@@ -138,7 +149,7 @@ function rehearsal.plan(what, model, given, names)
     end
   end
   plan.loss, plan.loss_name = loss_function(what, given.loss), given.loss
-  plan.make_optimizer = optimizer_maker(what, given.optimizer)
+  plan.make_optimizer = optimizer_maker(what, given.optimizer, model)
   plan.checkpoint = options.expect(what, "checkpoint", given.checkpoint, "number")
   if plan.checkpoint and core.module_layer(model) ~= "Sequential" then
     fail(("%s: checkpoint: a Sequential can be cut into segments, the model is a %s"):format(what,

@@ -78,6 +78,31 @@ local expected = {
     "%= loss +9856 +98560 197120", "%loss:detach%(%) +64 +640 +1280", "%loss:item%(%) +0 +0 +0",
     "%8192 bytes, activations %(32, 64%), made at memory_growth.lua:%d+ in function",
   },
+  estimate = {
+    "bytes taken by the predictions: 0", "%^training  .*at the peak  .*most", "%^parameters  .*241.04 KiB",
+    "%^optimizer state .*482.08 KiB", "the parts add up to the peak: true", "%^training: .*equal: true",
+    "%^inference: .*equal: true",
+  },
+  adamw_bytes = {
+    "adamw, float32               16 bytes per parameter", "adamw, mixed                 16 bytes per parameter",
+    "created                   4.0 bytes per parameter, as computed: true",
+    "after the first backward  8.0 bytes per parameter, as computed: true",
+    "after the first step     16.0 bytes per parameter, as computed: true",
+    "after zero_grad          12.0 bytes per parameter, as computed: true",
+    "after another backward   16.0 bytes per parameter, as computed: true",
+    "float16 weights           2.0 bytes per parameter, as computed: true",
+    "with master weights       6.0 bytes per parameter, as computed: true",
+    "after a mixed step       16.0 bytes per parameter, as computed: true",
+  },
+  seven_billion = {
+    "parameters: 7.00 billion", "to train with AdamW: 112 GB of weights, gradients and state",
+    "to serve in float16: 14 GB of weights", "bytes taken: 0", "in under a second: true",
+  },
+  inference_memory = {
+    "under no_grad  3400704 bytes = weights + input + 2 activations: true",
+    "with a graph   4973568 bytes = weights + input + 50 activations: true",
+    "predicted: 3400704 bytes, with 2 activations",
+  },
   graph = {
     "      TanhBackward0 saves 60 bytes", "        MatmulBackward0 saves 80 bytes", "  saved in all: 140 bytes",
     "with h:detach(): the graph ends there", "  saved in all: 60 bytes",

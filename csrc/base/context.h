@@ -14,6 +14,8 @@
 
 #define CNN_MESSAGE_MAX 2048
 
+typedef struct cnn_simulation cnn_simulation;
+
 // A pool that memory comes from instead of its device's own; the innermost one of a device counts.
 typedef struct cnn_pool_use {
   struct cnn_pool *pool;
@@ -37,12 +39,13 @@ struct cnn_context {
   cnn_rng rng;
   uint64_t sequence; // numbers the nodes of the tape
 
-  int index_base; // how messages count dims and positions: 1 for scripts, 0 for C
-  const char *op; // the op that a message is about: the outermost one under way
-  void *engine;   // the backward under way (engine/backward.h)
-  int64_t work;   // multiply-adds of the ops that said theirs, counted on
-  void *watch;    // a checkpoint's first pass under way (engine/watch.h), or NULL
-  void *host;     // the binding's own state
+  int index_base;             // how messages count dims and positions: 1 for scripts, 0 for C
+  const char *op;             // the op that a message is about: the outermost one under way
+  void *engine;               // the backward under way (engine/backward.h)
+  int64_t work;               // multiply-adds of the ops that said theirs, counted on
+  void *watch;                // a checkpoint's first pass under way (engine/watch.h), or NULL
+  cnn_simulation *simulation; // of meta buffers (memory/simulation.h), or NULL
+  void *host;                 // the binding's own state
   // Where the user's code stands ("train.lua:12"), written into `text` of `size`, or "" when
   // unknown. May be NULL.
   void (*where)(cnn_context *ctx, char *text, int size);

@@ -190,7 +190,7 @@ static void start(cnn_call *call, job *j, bool columns_allowed, const cnn_view *
   w_bytes = cnn_rows_flat_bytes(weight, computed);
   j->each = j->by_columns || (j->x.direct && j->dx.direct) ? 0 : row;
   call->scratch_bytes = w_bytes + j->each * (size_t)j->chunks.n;
-  if (!call->scratch && call->scratch_bytes > 0) return;
+  if (call->planning) return;
   j->buffers = call->scratch ? (char *)call->scratch + w_bytes : NULL;
   j->w = cnn_rows_flat(weight, computed, call->scratch);
   j->w_sum = 0;

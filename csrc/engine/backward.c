@@ -10,6 +10,7 @@
 #include "base/alloc.h"
 #include "engine/dispatch.h"
 #include "engine/history.h"
+#include "memory/simulation.h"
 
 typedef struct entry {
   cnn_object *key; // cnn_node or, for leaves, cnn_tensor (referenced)
@@ -554,6 +555,11 @@ cnn_status cnn_engine_answer(cnn_engine *e, cnn_tensor *const *results, int n) {
   return status;
 }
 
+// Predictions tell leaves' gradients from others as soon as they are there.
+static void count_as_gradient(cnn_tensor *t) {
+  if (cnn_is_simulated(t->buffer)) cnn_buffer_retag(t->buffer, CNN_KIND_GRADIENT);
+}
+
 // Hands the current node's gradients on. May be entered again after a failure.
 static cnn_status route(cnn_engine *e) {
   cnn_node *node = current_node(e);
@@ -577,6 +583,7 @@ static cnn_status route(cnn_engine *e) {
         break;
       }
       cnn_unref(g);
+      if (to->leaf) count_as_gradient(*grad_slot(to, edge->slot));
     }
     if (--to->pending == 0 && !to->leaf && to->wanted) push(e, at);
   }

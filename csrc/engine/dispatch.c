@@ -10,6 +10,7 @@
 #include "base/alloc.h"
 #include "engine/history.h"
 #include "engine/watch.h"
+#include "memory/simulation.h"
 
 #define INLINE_INPUTS 12
 
@@ -303,16 +304,44 @@ static void fill_views(dispatch *d) {
   }
 }
 
+static cnn_status run_with_scratch(dispatch *d, cnn_call *call) {
+  cnn_buffer *scratch;
+  uint8_t kind = d->ctx->kind;
+  d->ctx->kind = CNN_KIND_WORKSPACE;
+  cnn_status status = cnn_buffer_create(d->ctx, d->infer.device, call->scratch_bytes, &scratch);
+  d->ctx->kind = kind;
+  CNN_TRY(status);
+  call->scratch = scratch->data;
+  if (d->infer.device.type != CNN_META) status = call->kernel->run(call);
+  cnn_unref(scratch);
+  return status;
+}
+
+// In a simulation kernels plan with the addresses that the simulated buffers would have.
+static void simulate_view(cnn_view *v, const cnn_tensor *t) {
+  char *at = t ? cnn_simulated_data(t->buffer) : NULL;
+  if (at) v->data = at + t->offset * (int64_t)cnn_dtype_size((cnn_dtype)t->dtype);
+}
+
+// On meta nothing runs. A simulation asks the kernel of the device that it imitates for its
+// scratch.
 static cnn_status run_kernel(dispatch *d, cnn_tensor *const *out, int n_out) {
-  const cnn_backend *backend = cnn_backend_of((cnn_device_type)d->infer.device.type);
-  if (d->infer.device.type == CNN_META) return CNN_OK;
+  bool meta = d->infer.device.type == CNN_META;
+  if (meta && !d->ctx->simulation) return CNN_OK;
+  cnn_device device = meta ? cnn_simulation_target(d->ctx->simulation) : d->infer.device;
+  const cnn_backend *backend = cnn_backend_of((cnn_device_type)device.type);
   const cnn_kernel *kernel = backend ? backend->kernels[d->id] : NULL;
   if (!kernel)
     return cnn_fail(d->ctx, CNN_UNSUPPORTED, "not available on %s; move the tensors to the CPU",
-                    cnn_device_name(d->infer.device));
+                    cnn_device_name(device));
+  if (meta && !kernel->plan) return CNN_OK;
   fill_views(d);
   cnn_view *outs = d->views + d->capacity;
   for (int i = 0; i < n_out; i++) fill_view(&outs[i], out[i]);
+  if (meta) {
+    for (int i = 0; i < d->n_in; i++) simulate_view(&d->views[i], d->in[i]);
+    for (int i = 0; i < n_out; i++) simulate_view(&outs[i], out[i]);
+  }
   cnn_call call = {.ctx = d->ctx,
                    .op = d->e->op,
                    .kernel = kernel,
@@ -322,19 +351,12 @@ static cnn_status run_kernel(dispatch *d, cnn_tensor *const *out, int n_out) {
                    .n_out = n_out,
                    .in = d->views,
                    .out = outs,
+                   .planning = true,
                    .rng = d->ctx->rng};
   if (kernel->plan) CNN_TRY(kernel->plan(&call));
-  if (call.scratch_bytes == 0) return kernel->run(&call);
-  cnn_buffer *scratch;
-  uint8_t kind = d->ctx->kind;
-  d->ctx->kind = CNN_KIND_WORKSPACE;
-  cnn_status status = cnn_buffer_create(d->ctx, d->infer.device, call.scratch_bytes, &scratch);
-  d->ctx->kind = kind;
-  CNN_TRY(status);
-  call.scratch = scratch->data;
-  status = kernel->run(&call);
-  cnn_unref(scratch);
-  return status;
+  call.planning = false;
+  if (call.scratch_bytes > 0) return run_with_scratch(d, &call);
+  return meta ? CNN_OK : kernel->run(&call);
 }
 
 static cnn_status check_recordable(dispatch *d, const cnn_dtype *dtypes, int n_out) {

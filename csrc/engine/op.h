@@ -167,15 +167,16 @@ typedef struct cnn_call {
   cnn_view *out;      // results; ops that change arguments in place find them in in[]
   void *scratch;      // as many bytes as plan asked for, aligned to 64
   size_t scratch_bytes;
-  cnn_rng rng;  // random ops: element i draws from counter rng.offset + i
-  int64_t way;  // plan's choice, for run
-  void *handle; // plan's, for run
+  bool planning; // plan is under way: elements may not be there, and are not to be read
+  cnn_rng rng;   // random ops: element i draws from counter rng.offset + i
+  int64_t way;   // plan's choice, for run
+  void *handle;  // plan's, for run
   void *stream;
 } cnn_call;
 
-// A kernel: `plan` (may be NULL) sets scratch_bytes, way and handle; `run` computes. Neither
-// allocates. run may fail only before it changes anything that others can see, with a message by
-// cnn_fail(call->ctx, ...).
+// A kernel: `plan` (may be NULL) sets scratch_bytes, way and handle, by forms and addresses alone:
+// predictions call it where there are no elements. `run` computes. Neither allocates. run may fail
+// only before it changes anything that others can see, with a message by cnn_fail(call->ctx, ...).
 struct cnn_kernel {
   cnn_status (*plan)(cnn_call *call);
   cnn_status (*run)(cnn_call *call);

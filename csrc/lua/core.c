@@ -387,6 +387,7 @@ __attribute__((visibility("default"))) int luaopen_cnn_core(lua_State *L) {
   cnn_open_interrupt(L, S);
   cnn_open_module(L, S);
   cnn_open_optim(L, S);
+  cnn_open_simulation(L, S);
   cnn_open_io(L, S);
   cnn_open_data(L, S);
   cnn_open_pool(L, S);

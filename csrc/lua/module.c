@@ -614,17 +614,16 @@ static int l_arguments(lua_State *L) {
 }
 
 // swap(a, b): a and b exchange what they look at (for running a model on other tensors for a
-// while).
+// while). Needs no memory, so that it can't fail.
 static int l_swap(lua_State *L) {
   cnn_lua *S = cnn_state(L);
-  cnn_tensor *a = cnn_check_tensor(L, S, 1, "swap", "argument 1"), *alias;
+  cnn_tensor *a = cnn_check_tensor(L, S, 1, "swap", "argument 1");
   cnn_tensor *b = cnn_check_tensor(L, S, 2, "swap", "argument 2");
-  cnn_status status;
-  CNN_WITH_ROOM(L, S, status, cnn_tensor_alias(&S->ctx, a, &alias));
-  if (status != CNN_OK) return cnn_raise(L, S, status);
+  cnn_tensor saved = *a; // no object of its own: only what a looks at
+  cnn_ref(saved.buffer);
   cnn_tensor_swap(a, b);
-  cnn_tensor_swap(b, alias);
-  cnn_unref(alias);
+  cnn_tensor_swap(b, &saved);
+  cnn_unref(saved.buffer);
   return 0;
 }
 

@@ -190,6 +190,7 @@ void cnn_open_interrupt(lua_State *L, cnn_lua *S);
 void cnn_open_module(lua_State *L, cnn_lua *S);
 void cnn_open_optim(lua_State *L, cnn_lua *S);
 void cnn_open_pool(lua_State *L, cnn_lua *S);
+void cnn_open_simulation(lua_State *L, cnn_lua *S);
 
 typedef struct cnn_function {
   const char *name;

@@ -7,6 +7,7 @@
 #include "base/small.h"
 #include "memory/cpu_memory.h"
 #include "memory/record.h"
+#include "memory/simulation.h"
 
 const char *cnn_kind_name(cnn_kind kind) {
   static const char *const names[] = {
@@ -37,9 +38,15 @@ cnn_pool *cnn_current_pool(const cnn_context *ctx, cnn_device device) {
   return root;
 }
 
+const cnn_mapper *cnn_device_mapper(cnn_device device) {
+  return device.type == CNN_CPU ? &cnn_cpu_mapper : NULL;
+}
+
 static void destroy(cnn_object *o) {
   cnn_buffer *b = (cnn_buffer *)o;
-  if (b->block) {
+  if (cnn_is_simulated(b)) {
+    cnn_simulation_give(b);
+  } else if (b->block) {
     if (__builtin_expect(cnn_record_on(), 0)) cnn_record_free(b->pool, b->block);
     cnn_pool_free(b->pool, b->block);
   } else if (b->release) {
@@ -121,7 +128,12 @@ static cnn_buffer *new_buffer(cnn_device device, size_t bytes, cnn_kind kind) {
 cnn_status cnn_buffer_create(cnn_context *ctx, cnn_device device, size_t bytes, cnn_buffer **out) {
   cnn_buffer *b = new_buffer(device, bytes, (cnn_kind)ctx->kind);
   if (!b) return out_of_memory(ctx, device, bytes);
-  if (bytes > 0 && device.type != CNN_META) {
+  if (device.type == CNN_META) {
+    if (bytes > 0 && ctx->simulation && !cnn_simulation_take(ctx->simulation, b)) {
+      cnn_small_free(b, sizeof *b);
+      return out_of_memory(ctx, device, bytes);
+    }
+  } else if (bytes > 0) {
     b->pool = cnn_current_pool(ctx, device);
     b->block = b->pool ? cnn_pool_alloc(b->pool, bytes, b->kind) : NULL;
     if (!b->block) {
@@ -147,6 +159,11 @@ cnn_status cnn_buffer_wrap(cnn_context *ctx, cnn_device device, void *data, size
 }
 
 void cnn_buffer_retag(cnn_buffer *buffer, cnn_kind kind) {
+  if (cnn_is_simulated(buffer)) {
+    buffer->kind = (uint8_t)kind;
+    cnn_simulation_retag(buffer, kind);
+    return;
+  }
   if (buffer->kind == kind) return;
   buffer->kind = (uint8_t)kind;
   if (buffer->block && __builtin_expect(cnn_record_on(), 0))

@@ -2,7 +2,7 @@
 // A buffer: counted bytes of one device, with a version that every in-place change moves.
 //
 // All views of the same bytes share the buffer and so its version. On `meta` a buffer has a size
-// and no bytes.
+// and no bytes; in a simulation (memory/simulation.h) it has a block of a pool all the same.
 #ifndef CNN_MEMORY_BUFFER_H
 #define CNN_MEMORY_BUFFER_H
 
@@ -41,13 +41,16 @@ typedef struct cnn_buffer {
   cnn_device device;
   uint8_t kind;
   cnn_pool *pool;
-  cnn_block *block;             // NULL for meta, for 0 bytes and for foreign memory
+  cnn_block *block;             // NULL for meta (but simulated), for 0 bytes, for foreign memory
   void (*release)(void *owner); // foreign memory: called once with the last reference
-  void *owner;
+  void *owner;                  // of foreign memory; of a simulated buffer: its simulation
 } cnn_buffer;
 
 // The pool that serves a device, made on first use. NULL (no message) when there is none.
 cnn_pool *cnn_device_pool(cnn_device device);
+
+// What that pool asks of the device. NULL when there is no such device, and for `meta`.
+const cnn_mapper *cnn_device_mapper(cnn_device device);
 
 // The pool that new buffers of the device come from: the innermost of ctx->pools that is on it,
 // else the device's own. A pool in ctx->pools must not be closed meanwhile.

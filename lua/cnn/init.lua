@@ -41,6 +41,7 @@ local MODULES = {
 local FUNCTIONS = {
   ["cnn.autograd"] = { "grad", "Function" },
   ["cnn.checkpoint"] = { "checkpoint", "checkpoint_sequential" },
+  ["cnn.estimate"] = { "bytes_per_parameter", "estimate", "max_batch", "measure_memory" },
   ["cnn.gradcheck"] = { "gradcheck" },
   ["cnn.format"] = { "set_printoptions", "get_printoptions" },
   ["cnn.help"] = { "help", "ops" },

@@ -4797,6 +4797,31 @@ function cnn.memory_stats(dev) end
 ---@return any ...
 function cnn.memory_summary(dev) end
 
+---the peak that a model will have, by what it is for, before it runs
+---@param model any
+---@param options? any
+---@return any ...
+function cnn.estimate(model, options) end
+
+---the largest batch that fits into limit bytes, and its estimate
+---@param model any
+---@param limit any
+---@param options? any
+---@return any ...
+function cnn.max_batch(model, limit, options) end
+
+---the peaks of real runs, and the line through them
+---@param model any
+---@param options? any
+---@return any ...
+function cnn.measure_memory(model, options) end
+
+---what training holds for each parameter, as a table
+---@param optimizer any
+---@param precision any
+---@return any ...
+function cnn.bytes_per_parameter(optimizer, precision) end
+
 ---free and total bytes of the device
 ---@param dev any
 ---@return any ...

@@ -1,0 +1,348 @@
+-- SPDX-License-Identifier: MIT
+-- A few steps of a model for the sake of their memory: on other tensors than its own, so that parameters,
+-- running statistics, gradients and the random generator are afterwards what they were. cnn.estimate
+-- rehearses on meta, cnn.measure_memory on the device itself; both do exactly the same steps.
+local core = require "cnn.core"
+local memory = require "cnn.memory"
+local options = require "cnn.options"
+
+local fail, describe, is_tensor = core.fail, core.describe, core.is_tensor
+local unpack = table.unpack or unpack
+
+local rehearsal = {}
+
+-- Steps of training: the first makes the optimizer's state, the later ones find it there.
+local STEPS = 3
+
+local function pack(...) return { n = select("#", ...), ... } end
+
+-- ---------------------------------------------------------------------------------------------
+-- Reading options
+
+-- What describes one tensor: a shape, {shape =, dtype =} or a tensor like it.
+local function is_spec(value)
+  if is_tensor(value) then return true end
+  return type(value) == "table" and (type(value[1]) == "number" or value.shape ~= nil or next(value) == nil)
+end
+
+local function read_spec(what, name, value, dtype)
+  if is_tensor(value) then return { shape = value.shape, dtype = value.dtype } end
+  local shape, sizes = value.shape or value, {}
+  for i, size in ipairs(shape) do
+    if type(size) ~= "number" or size < 0 or size % 1 ~= 0 then
+      fail(("%s: %s: size %d is %s, expected a whole number >= 0"):format(what, name, i, describe(size)))
+    end
+    sizes[i] = size
+  end
+  return { shape = sizes, dtype = value.dtype or dtype }
+end
+
+-- A list of them. `value` is one spec or a list of specs.
+function rehearsal.specs(what, name, value, dtype)
+  if is_spec(value) then return { read_spec(what, name, value, dtype) } end
+  if type(value) ~= "table" then
+    fail(("%s: %s: expected a shape such as {8, 16}, {shape = {8, 16}, dtype = \"int64\"}, or a list of those, got %s")
+      :format(what, name, describe(value)))
+  end
+  local list = {}
+  for i, one in ipairs(value) do
+    if not is_spec(one) then
+      fail(("%s: %s: entry %d: expected a shape, got %s"):format(what, name, i, describe(one)))
+    end
+    list[i] = read_spec(what, name, one, dtype)
+  end
+  return list
+end
+
+-- The specs with the batch size in front; functions are asked for them.
+function rehearsal.with_batch(what, name, value, batch, dtype)
+  if type(value) == "function" then return rehearsal.specs(what, name, value(batch), dtype) end
+  local list = rehearsal.specs(what, name, value, dtype)
+  for _, spec in ipairs(list) do
+    local shape = { batch }
+    for i = 1, #spec.shape do shape[i + 1] = spec.shape[i] end
+    spec.shape = shape
+  end
+  return list
+end
+
+local function loss_function(what, loss)
+  if loss == nil or options.callable(loss) then return loss end
+  if type(loss) ~= "string" then
+    fail(("%s: loss: expected a function, a module or a name such as \"cross_entropy\", got %s"):format(
+      what, describe(loss)))
+  end
+  local fn = core.functions[loss]
+  if fn then return fn end
+  local near = core.nearest(loss, { "cross_entropy", "mse_loss", "l1_loss", "nll_loss", "binary_cross_entropy",
+    "binary_cross_entropy_with_logits", "smooth_l1_loss", "huber_loss" })
+  fail(("%s: loss: there is no function %q%s"):format(what, loss,
+    near and (": did you mean %q?"):format(near) or ", e.g. \"cross_entropy\", \"mse_loss\""))
+end
+
+-- A name, a constructor, a list of one of them with options ({"AdamW", lr = 1e-3} or {"AdamW", {lr = 1e-3}}),
+-- or an optimizer like which one is made. Gives a function from parameters to an optimizer.
+local function optimizer_maker(what, value, model)
+  if value == nil then return nil end
+  local optim = require "cnn.optim"
+  local new, settings = value, {}
+  if type(value) == "table" and value.param_groups then
+    new = value.box and value.name or getmetatable(value)
+    for k, v in pairs(value.box and value.defaults or value.options or {}) do settings[k] = v end
+    if settings.beta1 then
+      settings.betas = { settings.beta1, settings.beta2 }
+      settings.beta1, settings.beta2 = nil, nil
+    end
+  elseif type(value) == "table" and not options.callable(value) then
+    new = value[1]
+    for k, v in pairs(type(value[2]) == "table" and value[2] or value) do
+      if type(k) == "string" then settings[k] = v end
+    end
+  end
+  if type(new) == "string" then
+    local names = {}
+    for _, kind in ipairs(core.optimizer_kinds()) do
+      names[#names + 1] = kind.name
+      if kind.name:lower() == new:lower() then new = optim[kind.name] break end
+    end
+    if type(new) == "string" then
+      fail(("%s: optimizer: there is no %q (there are %s)"):format(what, new, table.concat(names, ", ")))
+    end
+  end
+  if not options.callable(new) then
+    fail(("%s: optimizer: expected a name, a constructor, or {\"AdamW\", lr = 1e-3}, got %s"):format(
+      what, describe(value)))
+  end
+  local ok, problem = pcall(new, model:parameters(), settings)
+  if not ok then fail(("%s: optimizer: %s"):format(what, (tostring(problem):gsub("^%S-:%d+: ", "")))) end
+  return function(parameters) return new(parameters, settings) end
+end
+
+rehearsal.OPTIONS = {
+  "input", "dtype", "mode", "loss", "optimizer", "target", "checkpoint", "steps", "device", "threads",
+}
+
+-- Checks what does not depend on the sizes. `given`: the options; `what`: the function's name, for
+-- messages.
+function rehearsal.plan(what, model, given, names)
+  if not core.is_module(model) then
+    fail(("%s: argument 1 (model): expected a module, got %s"):format(what, describe(model)))
+  end
+  if type(given) ~= "table" then
+    fail(("%s: options: expected a table, e.g. {input = {1, 16}}, got %s"):format(what, describe(given)))
+  end
+  options.check(what, given, names or rehearsal.OPTIONS)
+  local mode = given.mode or "infer"
+  if mode ~= "infer" and mode ~= "train" then
+    fail(("%s: mode: expected \"infer\" or \"train\", got %s"):format(what, describe(given.mode)))
+  end
+  if given.input == nil then
+    fail(("%s: input is missing: give its shape, e.g. {input = {8, 16}}"):format(what))
+  end
+  local plan = { what = what, model = model, mode = mode, dtype = given.dtype }
+  for _, name in ipairs { "loss", "optimizer", "target", "checkpoint" } do
+    if given[name] ~= nil and mode == "infer" then
+      if given.mode == nil then
+        fail(("%s: %s is for mode = \"train\": the mode is \"infer\" unless it is given"):format(what, name))
+      end
+      if name ~= "checkpoint" then fail(("%s: %s is for mode = \"train\""):format(what, name)) end
+    end
+  end
+  plan.loss, plan.loss_name = loss_function(what, given.loss), given.loss
+  plan.make_optimizer = optimizer_maker(what, given.optimizer, model)
+  plan.checkpoint = options.expect(what, "checkpoint", given.checkpoint, "number")
+  if plan.checkpoint and core.module_layer(model) ~= "Sequential" then
+    fail(("%s: checkpoint: a Sequential can be cut into segments, the model is a %s"):format(what,
+      require("cnn.nn.module").class_name(model)))
+  end
+  plan.steps = options.expect(what, "steps", given.steps, "number") or STEPS
+  if plan.steps < 1 then fail(("%s: steps: expected at least 1, got %s"):format(what, describe(given.steps))) end
+  plan.threads = options.expect(what, "threads", given.threads, "number")
+  plan.device = given.device or rehearsal.device_of(model)
+  plan.input_dtype = given.dtype or rehearsal.dtype_of(model)
+  return plan
+end
+
+local function first_float(model)
+  for _, p in ipairs(model:parameters()) do
+    if p:is_floating_point() then return p end
+  end
+end
+
+-- Where the model would run: where its parameters are; from meta, on the default device.
+function rehearsal.device_of(model)
+  local p = first_float(model)
+  local device = tostring(p and p.device or core.get_default_device())
+  if device == "meta" then device = tostring(core.get_default_device()) end
+  return device == "meta" and "cpu" or device
+end
+
+function rehearsal.dtype_of(model)
+  local p = first_float(model)
+  return p and p.dtype or core.get_default_dtype()
+end
+
+-- ---------------------------------------------------------------------------------------------
+-- Running
+
+-- Calls fn with the model's tensors exchanged for what twin(t, kind) gives, without gradients, and with a
+-- generator, modes and settings of its own. Puts everything back, then gives fn's results or raises
+-- its error.
+function rehearsal.on_twins(plan, twin, fn)
+  local roots = { plan.model }
+  if core.is_module(plan.loss) then roots[2] = plan.loss end
+  local swapped, gradients, training, seen = {}, {}, {}, {}
+  local rng, threads = core.get_rng_state(), core.get_num_threads()
+  local paced = core.gc().paced
+  local known, running = pcall(collectgarbage, "isrunning")
+  running = not known or running
+
+  local function exchange()
+    for _, root in ipairs(roots) do
+      for _, kind in ipairs { "parameter", "buffer" } do
+        local _, tensors = core.module_tensors(root, kind)
+        for _, t in ipairs(tensors) do
+          if not seen[t] then
+            seen[t] = true
+            swapped[#swapped + 1] = { t, twin(t, kind) }
+            if kind == "parameter" then gradients[#gradients + 1] = { t, t.grad } end
+          end
+        end
+      end
+      for _, m in ipairs(root:modules()) do training[m] = m.training end
+    end
+    for _, g in ipairs(gradients) do g[1].grad = nil end
+    for _, s in ipairs(swapped) do core.tensor_swap(s[1], s[2]) end
+    swapped.done = true
+    plan.model:train(plan.mode == "train")
+    if plan.threads then core.set_num_threads(plan.threads) end
+    -- What Lua drops must not be freed at one moment here and at another there.
+    core.gc { paced = false }
+    collectgarbage("stop")
+    return fn()
+  end
+
+  local result = pack(pcall(exchange))
+  if running then collectgarbage("restart") end
+  core.gc { paced = paced }
+  if plan.threads then core.set_num_threads(threads) end
+  core.set_rng_state(rng)
+  for _, g in ipairs(gradients) do g[1].grad = nil end
+  if swapped.done then
+    for _, s in ipairs(swapped) do core.tensor_swap(s[1], s[2]) end
+  end
+  for _, s in ipairs(swapped) do s[2]:free() end
+  for _, g in ipairs(gradients) do g[1].grad = g[2] end
+  for m, on in pairs(training) do m.training = on end
+  if not result[1] then error(result[2], 0) end
+  return unpack(result, 2, result.n)
+end
+
+local function forward_of(plan)
+  if not plan.checkpoint then return plan.model end
+  local checkpoint = require "cnn.checkpoint"
+  return function(x) return checkpoint.checkpoint_sequential(plan.model, plan.checkpoint, x) end
+end
+
+local function infer(plan, inputs, mark)
+  local outputs = pack(core.no_grad(forward_of(plan), unpack(inputs)))
+  for i = 1, outputs.n do
+    if is_tensor(outputs[i]) then mark(outputs[i]) end
+  end
+end
+
+-- The loss of a model that comes with none: the sum of its first result, or that result itself when it
+-- is one number.
+local function default_loss(y)
+  if not is_tensor(y) then
+    fail("the model's first result is no tensor: give loss = function(...) that makes one number of the results")
+  end
+  return y:dim() == 0 and y or y:sum()
+end
+
+-- The state of an optimizer written in Lua outlives the step's scope.
+local function keep_state(optimizer, parameters)
+  if optimizer.box or type(optimizer.state) ~= "table" then return end
+  for _, p in ipairs(parameters) do
+    for _, value in pairs(optimizer.state[p] or {}) do
+      if is_tensor(value) then core.keep(value) end
+    end
+  end
+end
+
+local function train_step(plan, inputs, targets, optimizer, mark)
+  if optimizer then optimizer:zero_grad() else plan.model:zero_grad() end
+  local outputs = pack(forward_of(plan)(unpack(inputs)))
+  for i = 1, outputs.n do
+    if is_tensor(outputs[i]) then mark(outputs[i]) end
+  end
+  local loss
+  if plan.loss then
+    local arguments = { unpack(outputs, 1, outputs.n) }
+    for i, t in ipairs(targets) do arguments[outputs.n + i] = t end
+    loss = plan.loss(unpack(arguments, 1, outputs.n + #targets))
+  else
+    loss = default_loss(outputs[1])
+  end
+  loss:backward()
+  if not optimizer then return end
+  optimizer:step()
+  keep_state(optimizer, plan.model:parameters())
+end
+
+-- Makes the tensors that `inputs` and `targets` (lists of specs) describe with make(spec), and runs the
+-- plan's steps on them. Called by what on_twins calls.
+function rehearsal.run(plan, inputs, targets, make, mark)
+  local given, wanted = {}, {}
+  for i, spec in ipairs(inputs) do given[i] = make(spec) end
+  if plan.mode == "infer" then
+    core.enable_grad(memory.scope, infer, plan, given, mark)
+  else
+    for i, spec in ipairs(targets) do wanted[i] = make(spec) end
+    local optimizer = plan.make_optimizer and plan.make_optimizer(plan.model:parameters())
+    for _ = 1, plan.steps do core.enable_grad(memory.scope, train_step, plan, given, wanted, optimizer, mark) end
+    if optimizer and optimizer.box then optimizer:reset_state() end
+  end
+  for _, list in ipairs { given, wanted } do
+    for _, t in ipairs(list) do t:free() end
+  end
+end
+
+local LABELS = { cross_entropy = true, nll_loss = true, CrossEntropyLoss = true, NLLLoss = true }
+
+-- The targets that go with a model's results when none are given: labels for the losses that take
+-- labels, else as the results are. Runs the model on meta.
+local function default_targets(plan, inputs)
+  local named = type(plan.loss_name) == "string"
+  if not named and not core.is_module(plan.loss) then return {} end
+  local y
+  rehearsal.on_twins(plan, rehearsal.meta_twin(plan), function()
+    local given = {}
+    for i, spec in ipairs(inputs) do given[i] = core.empty(spec.shape, { device = "meta", dtype = spec.dtype }) end
+    y = core.no_grad(plan.model, unpack(given))
+  end)
+  if not is_tensor(y) then return {} end
+  local name = named and plan.loss_name or core.module_layer(plan.loss)
+  if not LABELS[name] then return { { shape = y.shape, dtype = y.dtype } } end
+  local shape = {}
+  for i = 1, y:dim() do
+    if i ~= (y:dim() == 1 and 1 or 2) then shape[#shape + 1] = y:size(i) end
+  end
+  return { { shape = shape, dtype = "int64" } }
+end
+
+-- The specs of the targets: those given, or those that the loss wants.
+function rehearsal.targets(plan, inputs, given)
+  if plan.mode == "infer" then return {} end
+  return given or default_targets(plan, inputs)
+end
+
+-- A function from a tensor to one on meta with the same form, of the plan's dtype.
+function rehearsal.meta_twin(plan)
+  return function(t)
+    local dtype = plan.dtype and t:is_floating_point() and plan.dtype or t.dtype
+    return core.functions.empty_like(t, { device = "meta", dtype = dtype })
+  end
+end
+
+return rehearsal

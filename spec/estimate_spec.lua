@@ -1,0 +1,345 @@
+-- SPDX-License-Identifier: MIT
+-- Predicted memory against measured, and that a prediction leaves no trace.
+local cnn = require "cnn"
+local helper = require "spec.helper"
+local db = require "spec.opdb"
+local checks = require "spec.op_checks"
+local words = require "spec.op_samples"
+local core = cnn.core
+local nn, F, optim = cnn.nn, cnn.F, cnn.optim
+
+local PARTS = {
+  "parameters", "gradients", "optimizer_state", "activations", "input", "output", "workspace", "buffers",
+}
+
+-- Run in a process of its own, where nothing else is reserved: predicts, then does the same for real, with
+-- the collector stopped, and prints the differences.
+local COMPARE = [[
+  local cnn = require "cnn"
+  local m = require("spec.memory_models").%s
+  collectgarbage "stop"
+  cnn.gc { paced = false }
+  local function shape(batch)
+    local list = { batch }
+    for i, size in ipairs(m.input) do list[i + 1] = size end
+    return list
+  end
+  local function clean()
+    if type(jit) == "table" then jit.flush() end -- traces hold the functions that they call
+    for _ = 1, 3 do -- a call that allocates releases what the graph held of Lua's
+      for _ = 1, 2 do collectgarbage() end
+      cnn.tensor(0):free()
+    end
+    cnn.empty_cache()
+    collectgarbage "stop"
+  end
+  local function forward(model, x, segments)
+    if segments then return cnn.checkpoint_sequential(model, segments, x) end
+    return model(x)
+  end
+  local function infer(model, x, segments)
+    model:eval()
+    cnn.scope(function() cnn.no_grad(forward, model, x, segments) end)
+  end
+  local function train(model, x, segments)
+    local y = cnn.randint(1, 11, { x:size(1) })
+    local opt = cnn.optim.AdamW(model:parameters())
+    for _ = 1, 3 do
+      cnn.scope(function()
+        opt:zero_grad()
+        local out = forward(model, x, segments)
+        local loss = cnn.F.cross_entropy(out, y)
+        loss:backward()
+        opt:step()
+      end)
+    end
+  end
+  local function predict(mode, segments, batch)
+    local training = mode == "train" or nil
+    return cnn.estimate(m.new(), { input = shape(batch), mode = mode, checkpoint = segments,
+      loss = training and "cross_entropy", optimizer = training and "AdamW" })
+  end
+  local function measure(mode, segments, batch)
+    (mode == "train" and train or infer)(m.new(), cnn.randn(shape(batch)), segments)
+  end
+  local function run(mode, segments, batch)
+    local e = coroutine.wrap(predict)(mode, segments, batch) -- nothing stays behind on this stack
+    clean()
+    local before = cnn.memory_stats()
+    assert(before.reserved_bytes.current == 0)
+    cnn.reset_peak_memory_stats()
+    coroutine.wrap(measure)(mode, segments, batch)
+    local s = cnn.memory_stats()
+    clean()
+    print(("%%s, %%s segments, batch %%d: %%d requested, %%d allocated, %%.2f of reserved"):format(mode,
+      segments or "no", batch, e.peak_requested - s.requested_bytes.peak, e.peak - s.allocated_bytes.peak,
+      e.peak_reserved / s.reserved_bytes.peak))
+  end
+  clean()
+  for _, mode in ipairs { "infer", "train" } do
+    for _, segments in ipairs { false, 3 } do
+      for _, batch in ipairs { 2, 5, 16 } do run(mode, segments or nil, batch) end
+    end
+  end
+]]
+
+local function perceptron()
+  return nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
+end
+
+describe("predicted memory", function()
+  for _, name in ipairs { "mlp", "lenet", "resnet18", "residual" } do
+    it("equals the measured one: " .. name, function()
+      local text, count = helper.run(COMPARE:format(name)), 0
+      for line in text:gmatch "[^\n]+" do
+        local requested, allocated, reserved = line:match(": (%-?%d+) requested, (%-?%d+) allocated, ([%d.]+) of")
+        assert(requested == "0" and allocated == "0" and math.abs(reserved - 1) <= 0.02, text)
+        count = count + 1
+      end
+      assert(count == 12, text)
+    end)
+  end
+
+  it("of every op is what a real call asks for", function()
+    local different, count = {}, 0
+    local layouts = { false }
+    for _, layout in ipairs(words.layouts) do
+      if layout[1] == "transposed" or layout[1] == "mixed" then layouts[#layouts + 1] = layout end
+    end
+    local function compare(entry, sample, layout)
+      local context = { dtype = "float32", layout = layout or nil }
+      local arguments = words.arguments(sample, context)
+      if #arguments.tensors == 0 then return end
+      local fn = checks.caller(entry)
+      local before = cnn.memory_stats().requested_bytes.total
+      checks.call(fn, arguments)
+      local real = cnn.memory_stats().requested_bytes.total - before
+      core.simulate "cpu"
+      context.device = "meta"
+      local ok, simulated = pcall(function()
+        arguments = words.arguments(sample, context)
+        before = core.simulated().total
+        checks.call(fn, arguments)
+        return core.simulated().total - before
+      end)
+      core.simulate()
+      count = count + 1
+      if not ok or simulated ~= real then
+        different[#different + 1] = ("%s: %s instead of %d"):format(entry.key, tostring(simulated), real)
+      end
+    end
+    for _, key in ipairs(db.keys()) do
+      local entry = db.entry(key)
+      for _, sample in ipairs(entry.samples or {}) do
+        for _, layout in ipairs(layouts) do
+          if entry.meta ~= false and not entry.dynamic and not sample.dynamic and checks.allows(sample, "float32")
+            and checks.class(entry).float ~= false and (not layout or sample.layouts ~= false and entry.layouts ~= false
+            and words.applies(layout, sample)) then
+            compare(entry, sample, layout)
+          end
+        end
+      end
+      db.release(entry)
+    end
+    assert(#different == 0, table.concat(different, "\n"))
+    assert(count > 1000)
+  end)
+
+  it("is the sum of its parts", function()
+    for _, mode in ipairs { "infer", "train" } do
+      local e = cnn.estimate(perceptron(), { input = { 32, 64 }, mode = mode })
+      local sum = e.overhead
+      for _, part in ipairs(PARTS) do
+        sum = sum + e[part]
+        assert.is_true(e[part] <= e.most[part])
+      end
+      assert.are.equal(e.peak, sum)
+      assert.is_true(e.peak_requested <= e.peak and e.peak <= e.peak_reserved)
+    end
+  end)
+
+  it("knows the parts by their sizes", function()
+    local bytes = (64 * 128 + 128 + 128 * 10 + 10) * 4
+    local e = cnn.estimate(perceptron(), { input = { 32, 64 }, mode = "train", loss = "cross_entropy",
+      optimizer = "AdamW" })
+    assert.are.equal(bytes, e.parameters)
+    assert.are.equal(bytes, e.most.gradients)
+    assert.are.equal(2 * bytes, e.optimizer_state)
+    assert.are.equal(32 * 64 * 4 + 32 * 8, e.input) -- and the labels
+    assert.are.equal(32 * 10 * 4, e.output)
+    local momentum = cnn.estimate(perceptron(), { input = { 32, 64 }, mode = "train",
+      optimizer = { optim.SGD, lr = 0.1, momentum = 0.9 } })
+    assert.are.equal(bytes, momentum.optimizer_state)
+    local function state(optimizer)
+      return cnn.estimate(perceptron(), { input = { 1, 64 }, mode = "train", optimizer = optimizer }).optimizer_state
+    end
+    assert.are.equal(0, state(optim.SGD))
+    assert.are.equal(3 * bytes, state { "adam", { amsgrad = true, betas = { 0.9, 0.99 } } })
+    local made = optim.AdamW(perceptron():parameters(), { amsgrad = true, betas = { 0.9, 0.99 } })
+    assert.are.equal(3 * bytes, state(made))
+    local first = cnn.estimate(perceptron(), { input = { 512, 64 }, mode = "train", optimizer = "AdamW", steps = 1 })
+    local later = cnn.estimate(perceptron(), { input = { 512, 64 }, mode = "train", optimizer = "AdamW" })
+    assert.are.equal(0, first.optimizer_state)
+    assert.are.equal(2 * bytes, later.peak_requested - first.peak_requested)
+    local half = cnn.estimate(perceptron(), { input = { 32, 64 }, dtype = "float16" })
+    assert.are.equal(bytes / 2, half.parameters)
+    assert.are.equal(32 * 64 * 2, half.input)
+    assert.truthy(tostring(e):find("optimizer state", 1, true))
+  end)
+
+  it("counts buffers and scratch", function()
+    local model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Flatten(), nn.Linear(8 * 14 * 14, 4))
+    local e = cnn.estimate(model, { input = { 4, 3, 16, 16 }, mode = "train" })
+    assert.are.equal(2 * 8 * 4 + 8, e.buffers) -- and the count of batches
+    assert.is_true(e.most.workspace > 0)
+  end)
+
+  it("leaves the model, the generator and the memory alone", function()
+    local model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Dropout(0.5), nn.Flatten(),
+      nn.Linear(8 * 14 * 14, 4))
+    model[2]:eval()
+    model(cnn.randn(2, 3, 16, 16)):sum():backward()
+    local state, gradient = model:state_dict(), model[1].weight.grad
+    local rng, default = cnn.get_rng_state(), cnn.get_default_device()
+    for _ = 1, 2 do collectgarbage() end
+    local live = cnn.memory_allocated()
+    cnn.reset_peak_memory_stats()
+    local options = { input = { 4, 3, 16, 16 }, mode = "train", optimizer = "Adam", threads = 1 }
+    cnn.estimate(model, options)
+    options.input = { 4, 3, 9, 9 }
+    assert.is_false(pcall(cnn.estimate, model, options))
+    assert.are.equal(live, cnn.max_memory_allocated())
+    assert.are.same(rng, cnn.get_rng_state())
+    assert.are.equal(default, cnn.get_default_device())
+    assert.is_true(model[1].weight.grad == gradient)
+    assert.is_true(model.training and not model[2].training)
+    for name, t in pairs(model:state_dict()) do
+      assert.are.equal("cpu", tostring(t.device))
+      assert.is_true(t:eq(state[name]):all():item(), name)
+    end
+    assert.are.equal("meta", tostring(cnn.empty(2, { device = "meta" }).device))
+  end)
+
+  it("leaves the model as it was when an allocation fails", function()
+    local model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
+    local weight = model[1].weight:detach():clone()
+    local failures, ok = 0
+    for n = 1, 2000 do
+      core.fault_set(n, false, true)
+      ok = pcall(cnn.estimate, model, { input = { 3, 4 }, mode = "train", loss = "mse_loss", optimizer = "AdamW" })
+      core.fault_clear()
+      for _, t in ipairs(model:parameters()) do assert.are.equal("cpu", tostring(t.device)) end
+      assert.are.equal("cpu", tostring(cnn.empty(1).device))
+      if ok then break end
+      failures = failures + 1
+    end
+    assert.is_true(ok and failures > 50)
+    assert.is_true(model[1].weight:eq(weight):all():item())
+  end)
+
+  it("reads inputs of every form", function()
+    local function bytes(model, input) return cnn.estimate(model, { input = input }).input end
+    assert.are.equal(2 * 64 * 4, bytes(perceptron(), { { 2, 64 } }))
+    assert.are.equal(2 * 64 * 4, bytes(perceptron(), cnn.ones(2, 64)))
+    assert.are.equal(6 * 8, bytes(nn.Embedding(10, 4), { shape = { 2, 3 }, dtype = "int64" }))
+    local Pair = nn.Module:extend("Pair")
+    function Pair:init() self.a = nn.Linear(4, 4) end
+    function Pair:forward(x, i) return self.a(x):index_select(1, i) end
+    assert.are.equal(3 * 4 * 4 + 2 * 8, bytes(Pair(), { { 3, 4 }, { shape = { 2 }, dtype = "int64" } }))
+  end)
+
+  it("takes losses and targets of every form", function()
+    local function estimate(loss, target)
+      return cnn.estimate(perceptron(), { input = { 8, 64 }, mode = "train", loss = loss, target = target })
+    end
+    local labels, floats = 8 * 64 * 4 + 8 * 8, 8 * 64 * 4 + 8 * 10 * 4
+    assert.are.equal(labels, estimate("cross_entropy").input)
+    assert.are.equal(labels, estimate(nn.CrossEntropyLoss()).input)
+    assert.are.equal(floats, estimate("mse_loss").input)
+    assert.are.equal(floats, estimate(function(y, t) return F.mse_loss(y, t) end, { 8, 10 }).input)
+    assert.are.equal(8 * 64 * 4, estimate(function(y) return (y * y):mean() end).input)
+    estimate(nn.CrossEntropyLoss { weight = cnn.ones(10) })
+  end)
+
+  it("takes optimizers written in Lua", function()
+    local Sign = optim.Optimizer:extend("Sign")
+    Sign.defaults = { lr = 1e-3 }
+    function Sign.update(_, p, gradient, state, group)
+      state.m = state.m or cnn.zeros_like(p)
+      state.m:mul_(0.9):add_(gradient, { alpha = 0.1 })
+      p:sub_(state.m:sign() * group.lr)
+    end
+    local e = cnn.estimate(perceptron(), { input = { 8, 64 }, mode = "train", optimizer = { Sign, lr = 1e-2 } })
+    assert.is_true(e.peak > 3 * e.parameters)
+  end)
+
+  it("finds the largest batch", function()
+    local model = perceptron()
+    local options = { input = { 64 }, mode = "train", loss = "cross_entropy", optimizer = "AdamW" }
+    local limit = 16 * 2 ^ 20
+    local batch, e = cnn.max_batch(model, limit, options)
+    assert.is_true(e.peak_reserved <= limit)
+    options.input = { batch, 64 }
+    assert.are.equal(e.peak, cnn.estimate(model, options).peak)
+    options.input = { batch + 1, 64 }
+    assert.is_true(cnn.estimate(model, options).peak_reserved > limit)
+    assert.are.equal(0, (cnn.max_batch(model, 1000, { input = { 64 } })))
+    assert.are.equal(batch, (cnn.max_batch(model, limit, { input = function(n) return { n, 64 } end, mode = "train",
+      loss = "cross_entropy", optimizer = "AdamW" })))
+  end)
+
+  it("by measuring is a line in the batch", function()
+    local model = perceptron()
+    local before = model:state_dict()
+    local m = cnn.measure_memory(model, { batches = { 1, 2, 4, 8 }, input = { 64 }, mode = "train",
+      loss = "cross_entropy", optimizer = "AdamW" })
+    for i, batch in ipairs { 1, 2, 4, 8 } do
+      local e = cnn.estimate(model, { input = { batch, 64 }, mode = "train", loss = "cross_entropy",
+        optimizer = "AdamW" })
+      assert.are.equal(e.peak_requested, m.rows[i].requested)
+      assert.are.equal(e.peak, m.rows[i].peak)
+    end
+    assert.is_true(m.residual < 1)
+    assert.is_true(m.per_sample > 64 * 4 and m.fixed > 16 * model:num_parameters())
+    for name, t in pairs(model:state_dict()) do assert.is_true(t:eq(before[name]):all():item(), name) end
+    assert.is_nil(model[1].weight.grad)
+    assert.truthy(tostring(m):find("per sample", 1, true))
+  end)
+
+  it("per parameter is sixteen bytes with AdamW", function()
+    assert.are.equal(16, cnn.bytes_per_parameter("adamw", "float32").total)
+    assert.are.equal(16, cnn.bytes_per_parameter("AdamW", "mixed").total)
+    assert.are.equal(8, cnn.bytes_per_parameter("sgd").total)
+    assert.truthy(tostring(cnn.bytes_per_parameter("adamw")):find("exp_avg_sq", 1, true))
+  end)
+
+  it("says what is wrong", function()
+    local model = perceptron()
+    local function says(text, options)
+      helper.raises(text, function() return cnn.estimate(model, options) end)
+    end
+    says("estimate: input is missing")
+    says("estimate: unknown option \"inputs\": did you mean \"input\"?", { inputs = { 1, 64 } })
+    says("estimate: mode: expected \"infer\" or \"train\"", { input = { 1, 64 }, mode = "training" })
+    says("estimate: loss is for mode = \"train\"", { input = { 1, 64 }, loss = "mse_loss" })
+    says("did you mean \"cross_entropy\"?", { input = { 1, 64 }, mode = "train", loss = "crossentropy" })
+    says("optimizer: there is no \"adamx\"", { input = { 1, 64 }, mode = "train", optimizer = "adamx" })
+    says("estimate: optimizer: AdamW: unknown option \"rate\"", { input = { 1, 64 }, mode = "train",
+      optimizer = { "AdamW", rate = 1 } })
+    says("estimate: the model does not run on these shapes: Linear: input (2, 3)", { input = { 2, 3 } })
+    says("expected a whole number", { input = { 2, 0.5 } })
+    says("estimate: device \"cuda\" is not available", { input = { 1, 64 }, device = "cuda" })
+    says("cnn.measure_memory runs the model for real", { input = { 1, 64 }, mode = "train", loss = function(y)
+      return y * y:sum():item()
+    end })
+    helper.raises("argument 1 (model): expected a module", function() cnn.estimate(1, { input = { 1 } }) end)
+    helper.raises("argument 2 (limit)", function() cnn.max_batch(model, -1, { input = { 64 } }) end)
+    helper.raises("at least two batch sizes", function()
+      cnn.measure_memory(model, { input = { 64 }, batches = { 1 } })
+    end)
+    helper.raises("a Sequential can be cut", function()
+      cnn.estimate(nn.Linear(2, 2), { input = { 1, 2 }, mode = "train", checkpoint = 2 })
+    end)
+    helper.raises("expected one of adagrad", function() cnn.bytes_per_parameter("lion") end)
+  end)
+end)

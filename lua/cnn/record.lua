@@ -53,7 +53,7 @@ end
 
 local function used_block(piece, small)
   return {
-    requested = piece.requested, kind = piece.kind, origin = piece.origin, small = small,
+    requested = piece.requested, data = piece.data, kind = piece.kind, origin = piece.origin, small = small,
     serial = piece.serial ~= 0 and piece.serial or nil,
   }
 end
@@ -125,8 +125,8 @@ end
 
 -- cnn.memory_snapshot{device =, file =}: a table of
 --   segments: each with address, size and blocks; a block has state ("used" or "free"), address, offset, size,
---     and in use requested, kind, and, of what was recorded, origin (the script's line), serial and time;
---     small: among small blocks
+--     and in use requested, data (where its bytes are), kind, and, of what was recorded, origin (the script's
+--     line), serial and time; small: among small blocks
 --   allocated_bytes, blocks, kinds (bytes by kind), reserved_bytes (with memory behind them), address_space
 --   events (when recorded): what ("alloc", "free", "retag"), time, address, size, kind, origin, serial; of a
 --     retag was, the kind before; events_lost: those that the ring no longer holds; seconds: the time of the
@@ -274,10 +274,10 @@ local function list_blocks(level, device, wanted)
   local list = setmetatable({ bytes = 0, count = 0 }, List)
   for _, piece in ipairs(core._memory_pieces(device)) do
     if piece.kind and wanted(piece) then
-      local known = places[piece.address] or {}
+      local known = places[piece.data] or {}
       list[#list + 1] = {
         bytes = piece.size, requested = piece.requested, kind = piece.kind, origin = piece.origin,
-        address = piece.address, shape = known.shape, dtype = known.dtype, requires_grad = known.requires_grad,
+        address = piece.data, shape = known.shape, dtype = known.dtype, requires_grad = known.requires_grad,
         handles = known.handles or 0, held = known.held,
       }
       list.bytes = list.bytes + piece.size

@@ -105,7 +105,7 @@ local function count(snapshot)
 end
 
 -- Events get times in seconds since the first one, and blocks the time of their making.
-local function read_events(snapshot, events)
+local function read_events(snapshot, events, now)
   local first, made = events[1] and events[1].time, {}
   for _, event in ipairs(events) do
     event.time = event.time - first
@@ -119,7 +119,7 @@ local function read_events(snapshot, events)
   end
   if first then
     snapshot.events = events
-    snapshot.seconds = core.clock() - first
+    snapshot.seconds = now - first
   end
 end
 
@@ -141,9 +141,10 @@ function record.memory_snapshot(...)
     reserved_bytes = 0, address_space = 0,
   }, Snapshot)
   local events, lost = core._memory_events(o.device)
+  local now = core.clock()
   read_segments(snapshot, core._memory_pieces(o.device))
   count(snapshot)
-  read_events(snapshot, events)
+  read_events(snapshot, events, now)
   snapshot.events_lost = lost
   if o.file then snapshot:save(o.file) end
   return snapshot

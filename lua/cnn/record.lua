@@ -76,13 +76,15 @@ local function read_segments(snapshot, pieces)
       if piece.what == "free" then
         add_block(segment, "free", address, size)
       elseif piece.what == "large" then
-        add_block(segment, "used", address, size, used_block(piece, false))
+        add_block(segment, "used", address, piece.taken, used_block(piece, false))
+        -- What sanitizer builds keep behind a block.
+        if size > piece.taken then add_block(segment, "free", address + piece.taken, size - piece.taken) end
       else -- a bed
         local at = address
         while pieces[i] and pieces[i].what == "small" do
           fill_bed(segment, at, pieces[i].address)
-          at = pieces[i].address + pieces[i].size
-          add_block(segment, "used", pieces[i].address, pieces[i].size, used_block(pieces[i], true))
+          at = pieces[i].address + pieces[i].taken
+          add_block(segment, "used", pieces[i].address, pieces[i].taken, used_block(pieces[i], true))
           i = i + 1
         end
         fill_bed(segment, at, finish)
@@ -277,11 +279,11 @@ local function list_blocks(level, device, wanted)
     if piece.kind and wanted(piece) then
       local known = places[piece.data] or {}
       list[#list + 1] = {
-        bytes = piece.size, requested = piece.requested, kind = piece.kind, origin = piece.origin,
+        bytes = piece.taken, requested = piece.requested, kind = piece.kind, origin = piece.origin,
         address = piece.data, shape = known.shape, dtype = known.dtype, requires_grad = known.requires_grad,
         handles = known.handles or 0, held = known.held,
       }
-      list.bytes = list.bytes + piece.size
+      list.bytes = list.bytes + piece.taken
     end
   end
   list.count = #list

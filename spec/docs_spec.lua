@@ -111,6 +111,10 @@ describe("the pages", function()
     assert.is_true(#pieces > 10)
   end)
 
+  it("memory: every piece of code runs", function()
+    run_all("docs/memory.md", blocks(read "docs/memory.md"), folder)
+  end)
+
   it("have links that lead somewhere", function()
     local pipe = assert(io.popen "ls README.md docs/*.md")
     for page in pipe:lines() do

@@ -66,6 +66,15 @@ describe("record_memory", function()
     assert.is_true(block_of(snapshot, x).time <= snapshot.seconds)
   end)
 
+  it("gives what follows a hook the line of backward", function()
+    cnn.record_memory(true)
+    local w = cnn.ones(300, { requires_grad = true })
+    local h = w * 2
+    h:register_hook(function(g) return g * 3 end)
+    h:sum():backward()
+    assert.truthy(block_of(cnn.memory_snapshot(), w.grad).origin:find(here(1), 1, true))
+  end)
+
   it("writes down what is made, freed, and changes its kind", function()
     cnn.record_memory(true)
     local before = cnn.memory_stats().kinds

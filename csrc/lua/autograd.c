@@ -122,10 +122,12 @@ static void call_host(lua_State *L, cnn_lua *S, cnn_box *box) {
   }
   bool grad_enabled = S->ctx.grad_enabled;
   void *engine = S->ctx.engine;
+  uint16_t origin = S->ctx.origin;
   S->ctx.grad_enabled = call->create_graph;
   S->ctx.engine = e;
   int failed = lua_pcall(L, n_in, n_out, 0);
   S->ctx.grad_enabled = grad_enabled;
+  S->ctx.origin = origin;
   S->ctx.engine = engine;
   S->L = L;
   if (failed) {

@@ -97,11 +97,13 @@ static holder *push_holder(lua_State *L) {
 
 static void push_piece(lua_State *L, const cnn_piece *p) {
   static const char *const names[] = {"void", "free", "bed", "large", "small"};
-  lua_createtable(L, 0, 8);
+  lua_createtable(L, 0, p->what < CNN_PIECE_LARGE ? 3 : 9);
   lua_pushstring(L, names[p->what]), lua_setfield(L, -2, "what");
   set_int(L, "address", (int64_t)p->at);
   set_int(L, "size", (int64_t)p->bytes);
   if (p->what < CNN_PIECE_LARGE) return;
+  set_int(L, "taken", (int64_t)p->block.size);
+  set_int(L, "data", (int64_t)(uintptr_t)p->block.data);
   set_int(L, "requested", (int64_t)p->block.requested);
   set_int(L, "serial", p->block.serial);
   lua_pushstring(L, cnn_kind_name((cnn_kind)p->block.kind)), lua_setfield(L, -2, "kind");

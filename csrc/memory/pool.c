@@ -659,12 +659,14 @@ int64_t cnn_pool_limit(const cnn_pool *pool) {
 
 // --- Looking ------------------------------------------------------------------------------------
 
-static void walk_bed(const bed *b, void (*visit)(void *data, const cnn_piece *piece), void *data) {
+static void walk_bed(const cnn_pool *p, const bed *b,
+                     void (*visit)(void *data, const cnn_piece *piece), void *data) {
   for (const slab *s = b->slabs; s; s = s->bed_next) {
+    size_t stride = p->classes[s->cls].stride;
     for (int i = 0; i < s->carved; i++) {
       const cnn_block *x = &s->blocks[i].pub;
       if (x->requested)
-        visit(data, &(cnn_piece){CNN_PIECE_SMALL, (uintptr_t)x->data, x->size, .block = *x});
+        visit(data, &(cnn_piece){CNN_PIECE_SMALL, s->base + (size_t)i * stride, x->size, *x});
     }
   }
 }
@@ -682,7 +684,7 @@ void cnn_pool_walk(cnn_pool *pool, void (*visit)(void *data, const cnn_piece *pi
       else
         piece.what = CNN_PIECE_LARGE, piece.block = ((const block *)e->owner)->pub;
       visit(data, &piece);
-      if (is_bed) walk_bed(e->owner, visit, data);
+      if (is_bed) walk_bed(pool, e->owner, visit, data);
     }
   }
   cnn_lock_release(pool->lock);

@@ -53,7 +53,7 @@ end
 
 local function used_block(piece, small)
   return {
-    requested = piece.requested, kind = piece.kind, origin = piece.origin, small = small,
+    requested = piece.requested, data = piece.data, kind = piece.kind, origin = piece.origin, small = small,
     serial = piece.serial ~= 0 and piece.serial or nil,
   }
 end
@@ -76,13 +76,15 @@ local function read_segments(snapshot, pieces)
       if piece.what == "free" then
         add_block(segment, "free", address, size)
       elseif piece.what == "large" then
-        add_block(segment, "used", address, size, used_block(piece, false))
+        add_block(segment, "used", address, piece.taken, used_block(piece, false))
+        -- What sanitizer builds keep behind a block.
+        if size > piece.taken then add_block(segment, "free", address + piece.taken, size - piece.taken) end
       else -- a bed
         local at = address
         while pieces[i] and pieces[i].what == "small" do
           fill_bed(segment, at, pieces[i].address)
-          at = pieces[i].address + pieces[i].size
-          add_block(segment, "used", pieces[i].address, pieces[i].size, used_block(pieces[i], true))
+          at = pieces[i].address + pieces[i].taken
+          add_block(segment, "used", pieces[i].address, pieces[i].taken, used_block(pieces[i], true))
           i = i + 1
         end
         fill_bed(segment, at, finish)
@@ -105,7 +107,7 @@ local function count(snapshot)
 end
 
 -- Events get times in seconds since the first one, and blocks the time of their making.
-local function read_events(snapshot, events)
+local function read_events(snapshot, events, now)
   local first, made = events[1] and events[1].time, {}
   for _, event in ipairs(events) do
     event.time = event.time - first
@@ -119,14 +121,14 @@ local function read_events(snapshot, events)
   end
   if first then
     snapshot.events = events
-    snapshot.seconds = core.clock() - first
+    snapshot.seconds = now - first
   end
 end
 
 -- cnn.memory_snapshot{device =, file =}: a table of
 --   segments: each with address, size and blocks; a block has state ("used" or "free"), address, offset, size,
---     and in use requested, kind, and, of what was recorded, origin (the script's line), serial and time;
---     small: among small blocks
+--     and in use requested, data (where its bytes are), kind, and, of what was recorded, origin (the script's
+--     line), serial and time; small: among small blocks
 --   allocated_bytes, blocks, kinds (bytes by kind), reserved_bytes (with memory behind them), address_space
 --   events (when recorded): what ("alloc", "free", "retag"), time, address, size, kind, origin, serial; of a
 --     retag was, the kind before; events_lost: those that the ring no longer holds; seconds: the time of the
@@ -141,9 +143,10 @@ function record.memory_snapshot(...)
     reserved_bytes = 0, address_space = 0,
   }, Snapshot)
   local events, lost = core._memory_events(o.device)
+  local now = core.clock()
   read_segments(snapshot, core._memory_pieces(o.device))
   count(snapshot)
-  read_events(snapshot, events)
+  read_events(snapshot, events, now)
   snapshot.events_lost = lost
   if o.file then snapshot:save(o.file) end
   return snapshot
@@ -274,13 +277,13 @@ local function list_blocks(level, device, wanted)
   local list = setmetatable({ bytes = 0, count = 0 }, List)
   for _, piece in ipairs(core._memory_pieces(device)) do
     if piece.kind and wanted(piece) then
-      local known = places[piece.address] or {}
+      local known = places[piece.data] or {}
       list[#list + 1] = {
-        bytes = piece.size, requested = piece.requested, kind = piece.kind, origin = piece.origin,
-        address = piece.address, shape = known.shape, dtype = known.dtype, requires_grad = known.requires_grad,
+        bytes = piece.taken, requested = piece.requested, kind = piece.kind, origin = piece.origin,
+        address = piece.data, shape = known.shape, dtype = known.dtype, requires_grad = known.requires_grad,
         handles = known.handles or 0, held = known.held,
       }
-      list.bytes = list.bytes + piece.size
+      list.bytes = list.bytes + piece.taken
     end
   end
   list.count = #list

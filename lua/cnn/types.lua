@@ -4822,6 +4822,28 @@ function cnn.measure_memory(model, options) end
 ---@return any ...
 function cnn.bytes_per_parameter(optimizer, precision) end
 
+---what lives, the largest first, and what holds it; prints as a table
+---@param options? any
+---@return any ...
+function cnn.live(options) end
+
+---what fn(...) left behind, with the lines that made it
+---@param fn any
+---@param ... any
+---@return any ...
+function cnn.leaks(fn, ...) end
+
+---writes down who allocates and frees
+---@param on any
+---@param options? any
+---@return any ...
+function cnn.record_memory(on, options) end
+
+---segments, blocks and events; as a page to look at
+---@param options? any
+---@return any ...
+function cnn.memory_snapshot(options) end
+
 ---free and total bytes of the device
 ---@param dev any
 ---@return any ...

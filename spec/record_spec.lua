@@ -202,6 +202,28 @@ describe("memory_snapshot", function()
     assert.truthy(tostring(snapshot):find("memory of cpu: %d+ blocks"))
   end)
 
+  it("tells pools apart", function()
+    cnn.record_memory(true)
+    local pool = cnn.pool { limit = 64 * 2 ^ 20, name = "mine" }
+    local inside = cnn.with_pool(pool, cnn.ones, 700)
+    local outside = cnn.ones(800)
+    local all, own = cnn.memory_snapshot(), cnn.memory_snapshot { device = pool }
+    cnn.record_memory { max_events = 0 }
+    cnn.record_memory(false)
+    assert.are.equal(cnn.memory_allocated(), all.allocated_bytes)
+    assert.are.equal(cnn.memory_reserved(), all.reserved_bytes)
+    assert.are.equal(cnn.memory_allocated(pool), own.allocated_bytes)
+    assert.are.equal("mine", own.segments[1].pool)
+    assert.truthy(block_of(all, inside).origin)
+    assert.truthy(block_of(all, outside))
+    assert.is_nil(block_of(own, outside))
+    assert.are.equal(1, #own.events)
+    assert.are.equal("mine", entry_of(cnn.live { device = pool }, inside).pool)
+    assert.are.equal(0, #cnn.leaks(function() local t = cnn.with_pool(pool, cnn.ones, 9) end)) -- luacheck: ignore
+    assert.are.equal(1, #cnn.leaks(function() all.kept = cnn.with_pool(pool, cnn.ones, 9) end))
+    all.kept = nil
+  end)
+
   it("of meta is empty", function()
     local snapshot = cnn.memory_snapshot { device = "meta" }
     assert.are.equal(0, snapshot.reserved_bytes)

@@ -16,6 +16,11 @@ local function here(back)
   return ("record_spec.lua:%d "):format(debug.getinfo(2, "l").currentline - (back or 0))
 end
 
+-- Garbage must not go between two looks at the counters.
+local function settle()
+  for _ = 1, 2 do collectgarbage() end
+end
+
 local function used_blocks(snapshot)
   local list = {}
   for _, segment in ipairs(snapshot.segments) do
@@ -146,6 +151,7 @@ describe("record_memory", function()
     local ok = pcall(cnn.ones, 8)
     cnn.core.fault_clear()
     assert.is_false(ok)
+    settle()
     assert.are.equal(cnn.memory_allocated(), cnn.memory_snapshot().allocated_bytes)
   end)
 
@@ -174,6 +180,7 @@ describe("memory_snapshot", function()
     local tensors = {}
     for i = 1, 40 do tensors[i] = cnn.empty(i * i * 97) end
     for i = 1, 40, 3 do tensors[i]:free() end
+    settle()
     local snapshot = cnn.memory_snapshot()
     assert.are.equal(cnn.memory_allocated(), snapshot.allocated_bytes)
     assert.are.equal(cnn.memory_reserved(), snapshot.reserved_bytes)
@@ -200,6 +207,29 @@ describe("memory_snapshot", function()
       assert.are.equal(i % 3 ~= 1, block and true or false)
     end
     assert.truthy(tostring(snapshot):find("memory of cpu: %d+ blocks"))
+  end)
+
+  it("tells pools apart", function()
+    settle()
+    cnn.record_memory(true)
+    local pool = cnn.pool { limit = 64 * 2 ^ 20, name = "mine" }
+    local inside = cnn.with_pool(pool, cnn.ones, 700)
+    local outside = cnn.ones(800)
+    local all, own = cnn.memory_snapshot(), cnn.memory_snapshot { device = pool }
+    cnn.record_memory { max_events = 0 }
+    cnn.record_memory(false)
+    assert.are.equal(cnn.memory_allocated(), all.allocated_bytes)
+    assert.are.equal(cnn.memory_reserved(), all.reserved_bytes)
+    assert.are.equal(cnn.memory_allocated(pool), own.allocated_bytes)
+    assert.are.equal("mine", own.segments[1].pool)
+    assert.truthy(block_of(all, inside).origin)
+    assert.truthy(block_of(all, outside))
+    assert.is_nil(block_of(own, outside))
+    assert.are.equal(1, #own.events)
+    assert.are.equal("mine", entry_of(cnn.live { device = pool }, inside).pool)
+    assert.are.equal(0, #cnn.leaks(function() local t = cnn.with_pool(pool, cnn.ones, 9) end)) -- luacheck: ignore
+    assert.are.equal(1, #cnn.leaks(function() all.kept = cnn.with_pool(pool, cnn.ones, 9) end))
+    all.kept = nil
   end)
 
   it("of meta is empty", function()
@@ -260,6 +290,7 @@ describe("live", function()
     assert.are.equal(1, entry.handles)
     assert.truthy(entry.held:find("^x, local in function"))
     assert.is_nil(entry.origin)
+    settle()
     assert.are.equal(cnn.memory_allocated(), list.bytes)
     assert.are.equal(cnn.memory_stats().blocks.current, list.count)
     for i = 2, #list do assert.is_true(list[i - 1].bytes >= list[i].bytes) end

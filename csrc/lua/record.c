@@ -56,7 +56,10 @@ static int l_record_serial(lua_State *L) {
   return 1;
 }
 
+// The pool that argument 1 is or, of a device's name, has.
 static cnn_pool *pool_argument(lua_State *L, cnn_lua *S, const char *function) {
+  cnn_pool *pool = cnn_to_pool(L, 1);
+  if (pool) return pool;
   return cnn_device_pool(lua_isnoneornil(L, 1) ? S->ctx.default_device
                                                : cnn_check_device(L, S, 1, function));
 }
@@ -97,10 +100,11 @@ static holder *push_holder(lua_State *L) {
 
 static void push_piece(lua_State *L, const cnn_piece *p) {
   static const char *const names[] = {"void", "free", "bed", "large", "small"};
-  lua_createtable(L, 0, p->what < CNN_PIECE_LARGE ? 3 : 9);
+  lua_createtable(L, 0, p->what < CNN_PIECE_LARGE ? 4 : 10);
   lua_pushstring(L, names[p->what]), lua_setfield(L, -2, "what");
   set_int(L, "address", (int64_t)p->at);
   set_int(L, "size", (int64_t)p->bytes);
+  if (*p->pool) lua_pushstring(L, p->pool), lua_setfield(L, -2, "pool");
   if (p->what < CNN_PIECE_LARGE) return;
   set_int(L, "taken", (int64_t)p->block.size);
   set_int(L, "data", (int64_t)(uintptr_t)p->block.data);

@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/alloc.h"
 #include "base/lock.h"
@@ -659,24 +660,29 @@ int64_t cnn_pool_limit(const cnn_pool *pool) {
 
 // --- Looking ------------------------------------------------------------------------------------
 
-static void walk_bed(const cnn_pool *p, const bed *b,
+static void walk_bed(const cnn_pool *p, const bed *b, cnn_piece *piece,
                      void (*visit)(void *data, const cnn_piece *piece), void *data) {
+  piece->what = CNN_PIECE_SMALL;
   for (const slab *s = b->slabs; s; s = s->bed_next) {
     size_t stride = p->classes[s->cls].stride;
     for (int i = 0; i < s->carved; i++) {
-      const cnn_block *x = &s->blocks[i].pub;
-      if (x->requested)
-        visit(data, &(cnn_piece){CNN_PIECE_SMALL, s->base + (size_t)i * stride, x->size, *x});
+      if (!s->blocks[i].pub.requested) continue;
+      piece->block = s->blocks[i].pub;
+      piece->at = s->base + (size_t)i * stride;
+      piece->bytes = piece->block.size;
+      visit(data, piece);
     }
   }
 }
 
-void cnn_pool_walk(cnn_pool *pool, void (*visit)(void *data, const cnn_piece *piece), void *data) {
-  cnn_lock_acquire(pool->lock);
-  for (const cnn_range *r = pool->space.ranges; r; r = r->next) {
+static void walk(const cnn_pool *p, void (*visit)(void *data, const cnn_piece *piece), void *data) {
+  cnn_piece piece = {.at = 0};
+  memcpy(piece.pool, p->name, sizeof piece.pool);
+  for (const cnn_range *r = p->space.ranges; r; r = r->next) {
     for (const cnn_extent *e = r->first; e; e = e->next) {
-      cnn_piece piece = {.at = e->begin, .bytes = e->end - e->begin};
       bool taken = e->state == CNN_EXTENT_TAKEN, is_bed = taken && e->tag == BED;
+      piece.at = e->begin;
+      piece.bytes = e->end - e->begin;
       if (!taken)
         piece.what = e->state == CNN_EXTENT_FREE ? CNN_PIECE_FREE : CNN_PIECE_VOID;
       else if (is_bed)
@@ -684,8 +690,14 @@ void cnn_pool_walk(cnn_pool *pool, void (*visit)(void *data, const cnn_piece *pi
       else
         piece.what = CNN_PIECE_LARGE, piece.block = ((const block *)e->owner)->pub;
       visit(data, &piece);
-      if (is_bed) walk_bed(pool, e->owner, visit, data);
+      if (is_bed) walk_bed(p, e->owner, &piece, visit, data);
     }
   }
+}
+
+void cnn_pool_walk(cnn_pool *pool, void (*visit)(void *data, const cnn_piece *piece), void *data) {
+  cnn_lock_acquire(pool->lock);
+  for (const cnn_pool *p = pool; p; p = pool == pool->root ? p->sibling : NULL)
+    walk(p, visit, data);
   cnn_lock_release(pool->lock);
 }

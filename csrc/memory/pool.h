@@ -137,11 +137,13 @@ typedef struct cnn_piece {
   cnn_piece_kind what;
   uintptr_t at;
   size_t bytes;
-  cnn_block block; // of LARGE and SMALL: a copy
+  cnn_block block;          // of LARGE and SMALL: a copy
+  char pool[CNN_POOL_NAME]; // the name of the pool whose it is, "" for the root
 } cnn_piece;
 
-// Calls visit with every piece, under the pool's lock: it may not call the pool. Extents come in
-// the order of addresses within each reserved range, small blocks in any order after their bed.
+// Calls visit with every piece of the pool, of a root with those of all pools of its device, under
+// the lock: it may call no pool. Extents come in the order of addresses within each reserved range,
+// small blocks in any order after their bed.
 void cnn_pool_walk(cnn_pool *pool, void (*visit)(void *data, const cnn_piece *piece), void *data);
 
 // Gives every free granule back to the device, a root those of all pools; returns the bytes given

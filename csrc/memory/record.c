@@ -75,7 +75,7 @@ uint32_t cnn_record_serial(void) {
 }
 
 // With the lock held.
-static void add(cnn_event_kind what, const cnn_pool *pool, const cnn_block *b, uint8_t kind) {
+static void add(cnn_event_kind what, cnn_pool *pool, const cnn_block *b, uint8_t kind) {
   if (ring_capacity == 0 || atomic_load(&cnn_record_state) != CNN_RECORD_EVENTS) return;
   ring[ring_total++ % ring_capacity] = (cnn_event){.time = now(),
                                                    .at = (uintptr_t)b->data,
@@ -85,7 +85,8 @@ static void add(cnn_event_kind what, const cnn_pool *pool, const cnn_block *b, u
                                                    .what = (uint8_t)what,
                                                    .kind = kind,
                                                    .was = b->kind,
-                                                   .pool = pool};
+                                                   .pool = pool,
+                                                   .root = cnn_pool_root(pool)};
 }
 
 void cnn_record_alloc(cnn_pool *pool, cnn_block *block, uint16_t origin) {
@@ -119,7 +120,7 @@ bool cnn_record_events(const cnn_pool *pool, cnn_event **events, size_t *n, uint
   *lost = ring_total - held;
   for (size_t i = 0; copy && i < held; i++) {
     const cnn_event *e = &ring[(ring_total - held + i) % ring_capacity];
-    if (e->pool == pool) copy[(*n)++] = *e;
+    if (e->pool == pool || e->root == pool) copy[(*n)++] = *e;
   }
   cnn_lock_release(&lock);
   *events = copy;

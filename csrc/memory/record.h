@@ -34,8 +34,8 @@ typedef struct cnn_event {
   uint32_t serial; // of the block, 0 when its making was not recorded
   uint16_t origin;
   uint8_t what;
-  uint8_t kind, was; // `was`: the kind before a RETAG
-  const cnn_pool *pool;
+  uint8_t kind, was;           // `was`: the kind before a RETAG
+  const cnn_pool *pool, *root; // to compare: the pool may be gone
 } cnn_event;
 
 extern atomic_int cnn_record_state;
@@ -57,8 +57,8 @@ void cnn_record_alloc(cnn_pool *pool, cnn_block *block, uint16_t origin);
 void cnn_record_free(cnn_pool *pool, const cnn_block *block);
 void cnn_record_retag(cnn_pool *pool, const cnn_block *block, uint8_t kind);
 
-// A copy of a pool's events, the oldest first, to be freed by free(); *lost counts those that were
-// overwritten (of any pool). False when there is no memory.
+// A copy of the events of a pool, of a root those of its device, the oldest first, to be freed by
+// free(); *lost counts those that were overwritten (of any pool). False when there is no memory.
 bool cnn_record_events(const cnn_pool *pool, cnn_event **events, size_t *n, uint64_t *lost);
 // A copy of a pool's pieces (pool.h) in the order of addresses, a bed before its blocks; likewise.
 bool cnn_record_pieces(cnn_pool *pool, cnn_piece **pieces, size_t *n);

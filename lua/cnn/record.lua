@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: MIT
 -- Seeing memory: the record of who allocates, snapshots of a device's memory, the live tensors, and what a
--- function leaves behind. `device` is the default device when left out.
+-- function leaves behind. `device` is the default device when left out; it may be a pool.
 local core = require "cnn.core"
 local heap = require "cnn.heap"
 local options = require "cnn.options"
@@ -67,8 +67,8 @@ local function read_segments(snapshot, pieces)
     snapshot.address_space = snapshot.address_space + size
     i = i + 1
     if piece.what ~= "void" then
-      if not segment or finish ~= address then
-        segment = { address = address, size = 0, blocks = {} }
+      if not segment or finish ~= address or segment.pool ~= piece.pool then
+        segment = { address = address, size = 0, blocks = {}, pool = piece.pool }
         snapshot.segments[#snapshot.segments + 1] = segment
       end
       finish = address + size
@@ -126,9 +126,9 @@ local function read_events(snapshot, events, now)
 end
 
 -- cnn.memory_snapshot{device =, file =}: a table of
---   segments: each with address, size and blocks; a block has state ("used" or "free"), address, offset, size,
---     and in use requested, data (where its bytes are), kind, and, of what was recorded, origin (the script's
---     line), serial and time; small: among small blocks
+--   segments: each with address, size, blocks, and pool (the name, if it is not the device's own); a block has
+--     state ("used" or "free"), address, offset, size, and in use requested, data (where its bytes are), kind,
+--     and, of what was recorded, origin (the script's line), serial and time; small: among small blocks
 --   allocated_bytes, blocks, kinds (bytes by kind), reserved_bytes (with memory behind them), address_space
 --   events (when recorded): what ("alloc", "free", "retag"), time, address, size, kind, origin, serial; of a
 --     retag was, the kind before; events_lost: those that the ring no longer holds; seconds: the time of the
@@ -138,12 +138,13 @@ function record.memory_snapshot(...)
   local o = options.read("memory_snapshot", { "device", "file" }, ...)
   options.expect("memory_snapshot", "file", o.file, "string")
   -- Events first: a block of theirs may be gone by then, but every block's making is known.
-  local snapshot = setmetatable({
-    device = o.device or core.get_default_device(), segments = {}, kinds = {}, allocated_bytes = 0, blocks = 0,
-    reserved_bytes = 0, address_space = 0,
-  }, Snapshot)
   local events, lost = core._memory_events(o.device)
   local now = core.clock()
+  local device = o.device or core.get_default_device()
+  if type(device) == "userdata" then device = ("pool \"%s\""):format(device:name()) end
+  local snapshot = setmetatable({
+    device = device, segments = {}, kinds = {}, allocated_bytes = 0, blocks = 0, reserved_bytes = 0, address_space = 0,
+  }, Snapshot)
   read_segments(snapshot, core._memory_pieces(o.device))
   count(snapshot)
   read_events(snapshot, events, now)
@@ -280,8 +281,8 @@ local function list_blocks(level, device, wanted)
       local known = places[piece.data] or {}
       list[#list + 1] = {
         bytes = piece.taken, requested = piece.requested, kind = piece.kind, origin = piece.origin,
-        address = piece.data, shape = known.shape, dtype = known.dtype, requires_grad = known.requires_grad,
-        handles = known.handles or 0, held = known.held,
+        pool = piece.pool, address = piece.data, shape = known.shape, dtype = known.dtype,
+        requires_grad = known.requires_grad, handles = known.handles or 0, held = known.held,
       }
       list.bytes = list.bytes + piece.taken
     end

@@ -284,8 +284,9 @@ local function draw_segments(elements, snapshot, top, origins)
       break
     end
     elements[#elements + 1] = svg.text(LEFT, y + 11,
-      ("segment %d at 0x%x: %s with memory behind it, %s in use"):format(i, segment.address, bytes_text(segment.size),
-        bytes_text(used)), { fill = "#444" })
+      ("segment %d at 0x%x%s: %s with memory behind it, %s in use"):format(i, segment.address,
+        segment.pool and (", pool \"%s\""):format(segment.pool) or "", bytes_text(segment.size), bytes_text(used)),
+      { fill = "#444" })
     y = y + 18
     local n = math.ceil(segment.size / row_bytes)
     for row = 0, n - 1 do
@@ -324,7 +325,7 @@ local function read_lines(snapshot, timeline)
         local line = add_to(lines, b.origin, b.size, "now")
         line.blocks = line.blocks + 1
         line.kinds[b.kind] = (line.kinds[b.kind] or 0) + b.size
-        live[b.address] = b
+        live[b.data or b.address] = b
       end
     end
   end

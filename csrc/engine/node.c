@@ -351,17 +351,21 @@ static cnn_hooks **hooks_of(cnn_tensor *t) {
   return t->grad_fn ? &((cnn_node *)t->grad_fn)->hooks : (cnn_hooks **)&t->hooks;
 }
 
+static cnn_status make_hooks(cnn_context *ctx, cnn_hooks **at) {
+  if (*at) return CNN_OK;
+  cnn_hooks *h = cnn_calloc(sizeof *h);
+  if (!h) return cnn_fail(ctx, CNN_OOM, "out of memory for a hook");
+  cnn_object_init(&h->object, &hooks_class);
+  h->owner = ctx;
+  *at = h;
+  return CNN_OK;
+}
+
 cnn_status cnn_hook_add(cnn_context *ctx, cnn_tensor *t, int64_t function, int64_t *id) {
   if (!cnn_requires_grad(t))
     return cnn_fail(ctx, CNN_STATE, "register_hook: the tensor does not require a gradient");
   cnn_hooks **at = hooks_of(t);
-  if (!*at) {
-    cnn_hooks *h = cnn_calloc(sizeof *h);
-    if (!h) return cnn_fail(ctx, CNN_OOM, "out of memory for a hook");
-    cnn_object_init(&h->object, &hooks_class);
-    h->owner = ctx;
-    *at = h;
-  }
+  CNN_TRY(make_hooks(ctx, at));
   cnn_hooks *h = *at;
   if (h->n == h->capacity) {
     int capacity = h->capacity ? 2 * h->capacity : 2;
@@ -384,4 +388,16 @@ bool cnn_hook_remove(cnn_tensor *t, int64_t id) {
     return true;
   }
   return false;
+}
+
+cnn_status cnn_consumer_set(cnn_context *ctx, cnn_tensor *leaf, cnn_consumer consumer) {
+  if (!consumer.take && !leaf->hooks) return CNN_OK;
+  CNN_TRY(make_hooks(ctx, (cnn_hooks **)&leaf->hooks));
+  ((cnn_hooks *)leaf->hooks)->consumer = consumer;
+  return CNN_OK;
+}
+
+const cnn_consumer *cnn_consumer_of(const cnn_tensor *leaf) {
+  const cnn_hooks *h = leaf->hooks;
+  return h && h->consumer.take ? &h->consumer : NULL;
 }

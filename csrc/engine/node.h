@@ -37,9 +37,18 @@ typedef struct cnn_hook {
   int slot; // output of the node (0 for leaves)
 } cnn_hook;
 
+// Takes a leaf's gradient in place of its .grad: called within backward once every contribution has
+// come, with what .grad held added. After CNN_OK the gradient is dropped; after a failure the call
+// may be made again.
+typedef struct cnn_consumer {
+  cnn_status (*take)(cnn_context *ctx, void *self, cnn_tensor *leaf, cnn_tensor *gradient);
+  void *self;
+} cnn_consumer;
+
 typedef struct cnn_hooks {
   cnn_object object;
   cnn_context *owner;
+  cnn_consumer consumer; // of a leaf; take == NULL: none
   int n, capacity;
   cnn_hook *list;
 } cnn_hooks;
@@ -100,5 +109,11 @@ cnn_status cnn_node_unpack_kept(cnn_context *ctx, cnn_node *node, int k, cnn_ten
 cnn_status cnn_hook_add(cnn_context *ctx, cnn_tensor *t, int64_t function, int64_t *id);
 // Removes it; false when it is not there.
 bool cnn_hook_remove(cnn_tensor *t, int64_t id);
+
+// Sets (take == NULL: removes) the consumer of a leaf's gradients. `self` must live until it is
+// removed. Removing, and setting again after that, never fails.
+cnn_status cnn_consumer_set(cnn_context *ctx, cnn_tensor *leaf, cnn_consumer consumer);
+// NULL: there is none.
+const cnn_consumer *cnn_consumer_of(const cnn_tensor *leaf);
 
 #endif

@@ -41,6 +41,7 @@ struct cnn_context {
   const char *op; // the op that a message is about: the outermost one under way
   void *engine;   // the backward under way (engine/backward.h)
   int64_t work;   // multiply-adds of the ops that said theirs, counted on
+  void *packer;   // where saved tensors go (engine/pack.h), or NULL: they stay
   void *watch;    // a checkpoint's first pass under way (engine/watch.h), or NULL
   void *host;     // the binding's own state
   // Where the user's code stands ("train.lua:12"), written into `text` of `size`, or "" when

@@ -19,8 +19,11 @@ typedef struct cnn_edge {
 
 typedef struct cnn_saved {
   cnn_tensor *t;
-  unsigned version; // of its buffer, as backward must find it
-  int tie;          // of a host function's own: see cnn_kept
+  unsigned version;  // of its buffer, as backward must find it
+  int tie;           // of a host function's own: see cnn_kept
+  bool packed;       // a copy that lies elsewhere (engine/pack.h)
+  bool waiting;      // its contents come when the kernel has run: cnn_node_fill
+  cnn_device device; // of a packed one: where it belongs
 } cnn_saved;
 
 // What a host function saves: `tie` says that it is the function's input -tie - 1 or its result
@@ -82,6 +85,10 @@ bool cnn_wants_record(const cnn_context *ctx, cnn_tensor *const *in, int n_in);
 cnn_status cnn_node_create(cnn_context *ctx, int op, const cnn_arg *args, int n_args,
                            cnn_tensor *const *in, const uint8_t *declared, int n_in,
                            cnn_tensor *const *out, int n_out, bool in_place, cnn_node **node);
+
+// To be called once the kernel of a node just made has run: results that the node saves packed get
+// their contents. Never fails for tensors of the CPU.
+cnn_status cnn_node_fill(cnn_context *ctx, cnn_node *node, cnn_tensor *const *out, int n_out);
 
 // A node that stands for a host function of these inputs, with these results' forms, and keeps
 // tensors for it. Takes over `function` on success.

@@ -39,6 +39,7 @@ cnn_pool *cnn_current_pool(const cnn_context *ctx, cnn_device device) {
 
 static void destroy(cnn_object *o) {
   cnn_buffer *b = (cnn_buffer *)o;
+  cnn_unref(b->parcel);
   if (b->block) {
     if (__builtin_expect(cnn_record_on(), 0)) cnn_record_free(b->pool, b->block);
     cnn_pool_free(b->pool, b->block);
@@ -115,6 +116,7 @@ static cnn_buffer *new_buffer(cnn_device device, size_t bytes, cnn_kind kind) {
   b->block = NULL;
   b->release = NULL;
   b->owner = NULL;
+  b->parcel = NULL;
   return b;
 }
 

@@ -1,10 +1,10 @@
 -- SPDX-License-Identifier: MIT
 -- What Lua's collector costs a training loop: the share of time spent in collections that the library
 -- started, and the peak of live bytes, with and without cnn.scope, beside Lua heaps of several sizes.
---   luajit bench/gc.lua [SECONDS per row, 2 by default]
+--   luajit bench/gc.lua [SECONDS per row, 4 by default]
 local cnn = require "cnn"
 local nn, F = cnn.nn, cnn.F
-local seconds = tonumber(arg[1]) or 2
+local seconds = tonumber(arg[1]) or 4
 local MIB = 2 ^ 20
 
 local function workload(batch, width)

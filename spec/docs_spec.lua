@@ -111,6 +111,12 @@ describe("the pages", function()
     assert.is_true(#pieces > 10)
   end)
 
+  it("memory: every block of code runs", function()
+    local pieces = blocks(read "docs/memory.md")
+    run_all("docs/memory.md", pieces, folder)
+    assert.is_true(#pieces > 3)
+  end)
+
   it("have links that lead somewhere", function()
     local pipe = assert(io.popen "ls README.md docs/*.md")
     for page in pipe:lines() do

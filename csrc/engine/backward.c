@@ -450,25 +450,6 @@ static void collect_inputs(cnn_engine *e, entry *x) {
   }
 }
 
-static cnn_status check_nan(cnn_engine *e, cnn_node *node) {
-  char name[64];
-  for (int i = 0; i < node->n_in; i++) {
-    if (!e->dx[i] || !cnn_dtype_is_float((cnn_dtype)e->dx[i]->dtype)) continue;
-    cnn_tensor *found;
-    double value;
-    CNN_TRY(call_op(e->ctx, cnn_ops_of_engine()->has_nan, CNN_ARGS(CNN_A_T(e->dx[i])), &found));
-    cnn_status status = cnn_read_element(e->ctx, found, &value);
-    cnn_unref(found);
-    CNN_TRY(status);
-    if (value != 0)
-      return cnn_fail(e->ctx, CNN_STATE, "%s returned NaN in its gradient of input %d%s%s",
-                      cnn_node_name(node, name, sizeof name), i + 1,
-                      node->origin ? "; its forward ran at " : "",
-                      node->origin ? node->origin : "");
-  }
-  return CNN_OK;
-}
-
 static cnn_status compute(cnn_engine *e) {
   cnn_node *node = current_node(e);
   entry *x = &e->entries[e->current];
@@ -495,7 +476,7 @@ static cnn_status compute(cnn_engine *e) {
   cnn_grad g = {&f, node, node->args, x->grads ? x->grads : &x->one, e->dx, node->rng};
   cnn_op_at(node->op)->op->backward(&g);
   cnn_status status = cnn_frame_close(&f);
-  if (status == CNN_OK && ctx->anomaly) status = check_nan(e, node);
+  if (status == CNN_OK && ctx->anomaly) status = cnn_node_check_nan(ctx, node, e->dx);
   ctx->op = outer;
   ctx->kind = kind;
   ctx->grad_enabled = grad_enabled;

@@ -111,6 +111,10 @@ cnn_status cnn_node_unpack(cnn_context *ctx, cnn_node *node, int index, cnn_tens
 // The same for number k of what a host function keeps; *out is NULL for a hole.
 cnn_status cnn_node_unpack_kept(cnn_context *ctx, cnn_node *node, int k, cnn_tensor **out);
 
+// Anomaly mode: fails when one of the gradients that the node gave its inputs (NULL: none) has a
+// NaN.
+cnn_status cnn_node_check_nan(cnn_context *ctx, const cnn_node *node, cnn_tensor *const *dx);
+
 // Adds a host function that sees (and may replace) the gradient of t. Returns its id, for removal.
 // Takes over `function` on success.
 cnn_status cnn_hook_add(cnn_context *ctx, cnn_tensor *t, int64_t function, int64_t *id);

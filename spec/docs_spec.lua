@@ -115,6 +115,12 @@ describe("the pages", function()
     run_all("docs/memory.md", blocks(read("docs/memory.md"):match("\n## Seeing memory\n.*")), folder)
   end)
 
+  it("memory: what takes less runs", function()
+    local pieces = blocks(assert(read("docs/memory.md"):match("\n## Taking less\n.*")))
+    run_all("docs/memory.md", pieces, folder)
+    assert.is_true(#pieces > 3)
+  end)
+
   it("have links that lead somewhere", function()
     local pipe = assert(io.popen "ls README.md docs/*.md")
     for page in pipe:lines() do

@@ -103,6 +103,30 @@ local expected = {
     "with a graph   4973568 bytes = weights + input + 50 activations: true",
     "predicted: 3400704 bytes, with 2 activations",
   },
+  checkpointing = {
+    "layers  segments  peak (activations)  2 sqrt(n)  layers run",
+    "%^    64         1  .* 66.%d .* 64  ####", "%^    64         8  .* 1%d.%d .* 120  ####",
+    "  within 2.5 sqrt(n): true, layers run again: 56 of 64",
+    "  within 2.5 sqrt(n): true, layers run again: 132 of 144",
+  },
+  offload = {
+    "%^kept  .*holds 16.0 activations before backward, peak .* ms",
+    "%^parked  .*holds  1.0 activations before backward, peak .* ms", "same gradients: true",
+    "less than a third of the peak: true",
+  },
+  release = {
+    "a tensor of 64 MiB     allocated  64 MiB, reserved  64 MiB",
+    "dropped                allocated  64 MiB, reserved  64 MiB",
+    "collected              allocated   0 MiB, reserved  64 MiB",
+    "cache emptied          allocated   0 MiB, reserved   0 MiB",
+    "made and freed         allocated   0 MiB, reserved  64 MiB",
+    "cache emptied          allocated   0 MiB, reserved   0 MiB",
+    "the device has room: true",
+  },
+  fragmentation = {
+    "one segment of 32 MiB: free 16 MiB, largest piece 4 MiB, 16 MiB refused: true",
+    "cnn, the same limit: 16 MiB given: true", "reserved within the limit: true",
+  },
   graph = {
     "      TanhBackward0 saves 60 bytes", "        MatmulBackward0 saves 80 bytes", "  saved in all: 140 bytes",
     "with h:detach(): the graph ends there", "  saved in all: 60 bytes",
@@ -146,6 +170,18 @@ describe("fundamentals", function()
       file:close()
       assert.truthy(picture:find("^<svg") or picture:find("^<%?xml"))
       assert.truthy(picture:find(text, 1, true))
+    end
+    os.execute("rm -r " .. folder)
+  end)
+
+  it("pictures of fragments", function()
+    local folder = helper.folder()
+    helper.run_file("examples/fundamentals/fragmentation.lua", "--svg " .. folder)
+    for name, blocks in pairs { fixed = 4, growing = 5 } do
+      local file = assert(io.open(("%s/%s.svg"):format(folder, name)))
+      local _, n = file:read("*a"):gsub("stroke=\"white\"", "")
+      file:close()
+      assert.are.equal(blocks, n)
     end
     os.execute("rm -r " .. folder)
   end)

@@ -43,6 +43,7 @@ struct cnn_context {
   const char *op;             // the op that a message is about: the outermost one under way
   void *engine;               // the backward under way (engine/backward.h)
   int64_t work;               // multiply-adds of the ops that said theirs, counted on
+  void *packer;               // where saved tensors go (engine/pack.h), or NULL: they stay
   void *watch;                // a checkpoint's first pass under way (engine/watch.h), or NULL
   cnn_simulation *simulation; // of meta buffers (memory/simulation.h), or NULL
   void *host;                 // the binding's own state

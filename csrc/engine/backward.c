@@ -17,6 +17,7 @@ typedef struct entry {
   bool leaf;
   bool wanted; // on a path to something that gets a gradient
   bool passes; // and not its end: something behind it gets one too
+  bool summed; // a leaf's: what its .grad held is in it
   int pending; // gradients still to come
   int edge;    // while discovering: the next edge to look at
   int capture; // 1 + the first of the inputs that this is, chained in `inputs`
@@ -323,6 +324,17 @@ static cnn_status discover(cnn_engine *e, int n_roots_and_inputs) {
   return CNN_OK;
 }
 
+// A consumer changes the leaf, and then the recorded graph of its gradient is no longer true.
+static cnn_status check_consumers(const cnn_engine *e) {
+  if (!(e->flags & CNN_BACKWARD_CREATE) || e->n_inputs > 0) return CNN_OK;
+  for (int k = 0; k < e->n_entries; k++)
+    if (e->entries[k].leaf && cnn_consumer_of((cnn_tensor *)e->entries[k].key))
+      return cnn_fail(e->ctx, CNN_STATE,
+                      "backward: {create_graph = true} can't be combined with an optimizer that "
+                      "steps inside of backward: call opt:detach() first");
+  return CNN_OK;
+}
+
 cnn_status cnn_engine_create(cnn_context *ctx, cnn_tensor *const *roots, cnn_tensor *const *grads,
                              int n_roots, cnn_tensor *const *inputs, int n_inputs, unsigned flags,
                              cnn_engine **out) {
@@ -344,6 +356,7 @@ cnn_status cnn_engine_create(cnn_context *ctx, cnn_tensor *const *roots, cnn_ten
     status = add_root(e, roots[i], grads ? grads[i] : NULL);
   for (int i = 0; i < n_inputs && status == CNN_OK; i++) status = add_input(e, inputs[i], i);
   if (status == CNN_OK) status = discover(e, e->n_entries);
+  if (status == CNN_OK) status = check_consumers(e);
   ctx->grad_enabled = grad_enabled;
   if (status != CNN_OK) {
     cnn_engine_free(e);
@@ -438,25 +451,6 @@ static void collect_inputs(cnn_engine *e, entry *x) {
   }
 }
 
-static cnn_status check_nan(cnn_engine *e, cnn_node *node) {
-  char name[64];
-  for (int i = 0; i < node->n_in; i++) {
-    if (!e->dx[i] || !cnn_dtype_is_float((cnn_dtype)e->dx[i]->dtype)) continue;
-    cnn_tensor *found;
-    double value;
-    CNN_TRY(call_op(e->ctx, cnn_ops_of_engine()->has_nan, CNN_ARGS(CNN_A_T(e->dx[i])), &found));
-    cnn_status status = cnn_read_element(e->ctx, found, &value);
-    cnn_unref(found);
-    CNN_TRY(status);
-    if (value != 0)
-      return cnn_fail(e->ctx, CNN_STATE, "%s returned NaN in its gradient of input %d%s%s",
-                      cnn_node_name(node, name, sizeof name), i + 1,
-                      node->origin ? "; its forward ran at " : "",
-                      node->origin ? node->origin : "");
-  }
-  return CNN_OK;
-}
-
 static cnn_status compute(cnn_engine *e) {
   cnn_node *node = current_node(e);
   entry *x = &e->entries[e->current];
@@ -483,7 +477,7 @@ static cnn_status compute(cnn_engine *e) {
   cnn_grad g = {&f, node, node->args, x->grads ? x->grads : &x->one, e->dx, node->rng};
   cnn_op_at(node->op)->op->backward(&g);
   cnn_status status = cnn_frame_close(&f);
-  if (status == CNN_OK && ctx->anomaly) status = check_nan(e, node);
+  if (status == CNN_OK && ctx->anomaly) status = cnn_node_check_nan(ctx, node, e->dx);
   ctx->op = outer;
   ctx->kind = kind;
   ctx->grad_enabled = grad_enabled;
@@ -560,6 +554,28 @@ static void count_as_gradient(cnn_tensor *t) {
   if (cnn_is_simulated(t->buffer)) cnn_buffer_retag(t->buffer, CNN_KIND_GRADIENT);
 }
 
+// Gives a leaf's whole gradient to its consumer. May be entered again after a failure.
+static cnn_status consume(cnn_engine *e, entry *x) {
+  cnn_tensor *leaf = (cnn_tensor *)x->key, *old = leaf->grad;
+  const cnn_consumer *c = cnn_consumer_of(leaf);
+  if (old && !x->summed) CNN_TRY(accumulate(e, &x->one, old));
+  x->summed = true;
+  CNN_TRY(c->take(e->ctx, c->self, leaf, x->one));
+  cnn_unref(x->one);
+  x->one = NULL;
+  leaf->grad = NULL;
+  cnn_unref(old);
+  return CNN_OK;
+}
+
+// Whether the leaf's gradient is complete with the contribution just added, and may be consumed at
+// once: hooks of the host see it at the end of the pass, before its consumer.
+static bool consumed_now(const cnn_engine *e, const entry *x) {
+  if (!x->leaf || x->pending != 1 || !x->one || e->n_inputs > 0) return false;
+  const cnn_tensor *leaf = (const cnn_tensor *)x->key;
+  return cnn_consumer_of(leaf) && ((const cnn_hooks *)leaf->hooks)->n == 0;
+}
+
 // Hands the current node's gradients on. May be entered again after a failure.
 static cnn_status route(cnn_engine *e) {
   cnn_node *node = current_node(e);
@@ -585,6 +601,8 @@ static cnn_status route(cnn_engine *e) {
       cnn_unref(g);
       if (to->leaf) count_as_gradient(*grad_slot(to, edge->slot));
     }
+    if (consumed_now(e, to)) status = consume(e, to);
+    if (status != CNN_OK) break;
     if (--to->pending == 0 && !to->leaf && to->wanted) push(e, at);
   }
   e->ctx->grad_enabled = grad_enabled;
@@ -640,12 +658,13 @@ static cnn_status prepare_leaves(cnn_engine *e) {
     cnn_tensor *leaf = (cnn_tensor *)x->key;
     if (!leaf->grad) {
       CNN_TRY(own_gradient(e, leaf, &x->one));
-    } else if (e->flags & CNN_BACKWARD_CREATE || leaf->grad->grad_fn) {
+    } else if (!x->summed && (e->flags & CNN_BACKWARD_CREATE || leaf->grad->grad_fn)) {
       cnn_tensor *sum;
       CNN_TRY(call_op(e->ctx, cnn_ops_of_engine()->add,
                       CNN_ARGS(CNN_A_T(leaf->grad), CNN_A_T(x->one)), &sum));
       cnn_unref(x->one);
       x->one = sum;
+      x->summed = true;
     }
   }
   return CNN_OK;
@@ -674,7 +693,11 @@ static cnn_status finish_leaves(cnn_engine *e) {
   e->ctx->grad_enabled = (e->flags & CNN_BACKWARD_CREATE) != 0;
   e->ctx->kind = CNN_KIND_GRADIENT;
   cnn_status status = CNN_OK;
-  if (e->n_inputs == 0) status = prepare_leaves(e);
+  for (int k = 0; k < e->n_entries && e->n_inputs == 0 && status == CNN_OK; k++) {
+    entry *x = &e->entries[k];
+    if (x->leaf && x->one && cnn_consumer_of((cnn_tensor *)x->key)) status = consume(e, x);
+  }
+  if (status == CNN_OK && e->n_inputs == 0) status = prepare_leaves(e);
   for (int k = 0; k < e->n_entries && status == CNN_OK; k++) {
     entry *x = &e->entries[k];
     if (!x->leaf || !x->one) continue;

@@ -4,7 +4,9 @@
 // It is a state machine that the caller steps. When a node or a hook is a function of the host, run
 // returns CNN_CALL and the host calls it, with no frame of the core on the C stack, and answers.
 // After CNN_OOM the same step may be tried again once memory was freed. Gradients of leaves are
-// added to their .grad at the very end: a backward that fails leaves every .grad as it was.
+// added to their .grad at the very end: a backward that fails leaves every .grad as it was. A leaf
+// with a consumer (engine/node.h) is the exception: its gradient is consumed as soon as it is
+// whole.
 #ifndef CNN_ENGINE_BACKWARD_H
 #define CNN_ENGINE_BACKWARD_H
 

@@ -400,6 +400,10 @@ static cnn_status make_view(dispatch *d, cnn_results *r) {
   if (d->record) {
     cnn_node *node;
     cnn_status status = finish_record(d, &y, 1, &node);
+    if (status == CNN_OK) {
+      status = cnn_node_fill(d->ctx, node, &y, 1);
+      if (status != CNN_OK) cnn_unref(node);
+    }
     if (status != CNN_OK) {
       cnn_unref(y);
       return status;
@@ -441,6 +445,12 @@ static void advance(dispatch *d) {
   if (d->infer.device.type != CNN_META) d->ctx->rng.offset += d->infer.draws;
 }
 
+// x has been changed in place, and gets the history prepared for that.
+static void commit(dispatch *d, cnn_tensor *x, cnn_rewrite *rewrite) {
+  (void)cnn_node_fill(d->ctx, rewrite->node, &x, 1);
+  cnn_rewrite_commit(x, rewrite);
+}
+
 // The kernel changes argument 0 (and gives it back).
 static cnn_status run_self(dispatch *d, cnn_results *r) {
   cnn_tensor *x = d->in[0];
@@ -461,7 +471,7 @@ static cnn_status run_self(dispatch *d, cnn_results *r) {
   }
   bump_changed(d);
   advance(d);
-  if (d->record) cnn_rewrite_commit(x, &rewrite);
+  if (d->record) commit(d, x, &rewrite);
   cnn_ref(x);
   keep(r, &x, 1);
   return CNN_OK;
@@ -484,6 +494,7 @@ static cnn_status run_fresh(dispatch *d, cnn_results *r) {
   }
   if (status == CNN_OK && d->record) status = finish_record(d, out, n_out, &node);
   if (status == CNN_OK) status = run_kernel(d, out, n_out);
+  if (status == CNN_OK && node) status = cnn_node_fill(d->ctx, node, out, n_out);
   d->ctx->kind = kind;
   if (status != CNN_OK) {
     cnn_unref(node);
@@ -608,7 +619,7 @@ static cnn_status run_in_place(dispatch *d, const cnn_arg *args, int n_args, cnn
   }
   cnn_buffer_bump(x->buffer);
   advance(d);
-  if (d->record) cnn_rewrite_commit(x, &rewrite);
+  if (d->record) commit(d, x, &rewrite);
   cnn_ref(x);
   keep(r, &x, 1);
   return CNN_OK;

@@ -62,3 +62,22 @@ void cnn_give(cnn_grad *g, int i, cnn_tensor *t) {
   cnn_unref(g->dx[i]);
   g->dx[i] = cnn_ref(t);
 }
+
+cnn_status cnn_node_check_nan(cnn_context *ctx, const cnn_node *node, cnn_tensor *const *dx) {
+  char name[64];
+  for (int i = 0; i < node->n_in; i++) {
+    if (!dx[i] || !cnn_dtype_is_float((cnn_dtype)dx[i]->dtype)) continue;
+    cnn_results r;
+    double value;
+    CNN_TRY(cnn_dispatch(ctx, cnn_ops_of_engine()->has_nan, CNN_ARGS(CNN_A_T(dx[i])), &r));
+    cnn_status status = cnn_read_element(ctx, r.t[0], &value);
+    cnn_results_free(&r);
+    CNN_TRY(status);
+    if (value != 0)
+      return cnn_fail(ctx, CNN_STATE, "%s returned NaN in its gradient of input %d%s%s",
+                      cnn_node_name(node, name, sizeof name), i + 1,
+                      node->origin ? "; its forward ran at " : "",
+                      node->origin ? node->origin : "");
+  }
+  return CNN_OK;
+}

@@ -9,6 +9,7 @@
 #include "base/small.h"
 #include "engine/dispatch.h"
 #include "engine/history.h"
+#include "engine/pack.h"
 
 bool cnn_wants_record(const cnn_context *ctx, cnn_tensor *const *in, int n_in) {
   if (!ctx->grad_enabled) return false;
@@ -121,11 +122,21 @@ static cnn_status describe(cnn_context *ctx, cnn_node *node, cnn_tensor *const *
   return CNN_OK;
 }
 
+static cnn_status pack(cnn_context *ctx, cnn_saved *slot, cnn_tensor *t, bool filled) {
+  CNN_TRY(cnn_pack(ctx, t, filled, &slot->t));
+  slot->packed = true;
+  slot->waiting = !filled;
+  slot->device = t->device;
+  slot->version = cnn_buffer_version(slot->t->buffer);
+  return CNN_OK;
+}
+
 static cnn_status save(cnn_context *ctx, cnn_saved *slot, cnn_tensor *t, unsigned version) {
   if (t->flags & CNN_INFERENCE && !ctx->inference)
     return cnn_fail(ctx, CNN_STATE,
                     "a tensor made in inference_mode can't be saved for backward; clone it outside "
                     "of inference_mode first");
+  if (cnn_packs(ctx, t, false)) return pack(ctx, slot, t, true);
   // A leaf that wants a gradient never gets a history: it can be held as it is. Anything else could
   // come to point back at this node.
   if (!t->grad_fn && (t->flags & CNN_REQUIRES_GRAD) && !t->base)
@@ -138,6 +149,7 @@ static cnn_status save(cnn_context *ctx, cnn_saved *slot, cnn_tensor *t, unsigne
 
 static cnn_status save_copy(cnn_context *ctx, cnn_saved *slot, cnn_tensor *t) {
   cnn_results r;
+  if (cnn_packs(ctx, t, false)) return pack(ctx, slot, t, true);
   bool grad = ctx->grad_enabled;
   ctx->grad_enabled = false;
   cnn_status status = cnn_dispatch(ctx, cnn_ops_of_engine()->clone, &CNN_A_T(t), 1, &r);
@@ -184,6 +196,11 @@ cnn_status cnn_node_create(cnn_context *ctx, int op, const cnn_arg *args, int n_
     // In place, the result is input 0, whose version moves once the kernel has run.
     unsigned version = cnn_buffer_version(out[i]->buffer) + (in_place ? 1 : 0);
     cnn_saved *slot = &node->saved[n_in + i];
+    // In place nothing may fail once the kernel has run: what could, is not begun.
+    if (cnn_packs(ctx, out[i], true) && !(in_place && out[i]->device.type != CNN_CPU)) {
+      status = pack(ctx, slot, out[i], false);
+      continue;
+    }
     status = cnn_tensor_alias(ctx, out[i], &slot->t);
     slot->version = version;
   }
@@ -192,6 +209,15 @@ cnn_status cnn_node_create(cnn_context *ctx, int op, const cnn_arg *args, int n_
     return status;
   }
   *result = node;
+  return CNN_OK;
+}
+
+cnn_status cnn_node_fill(cnn_context *ctx, cnn_node *node, cnn_tensor *const *out, int n_out) {
+  for (int i = 0; i < n_out && ctx->packer; i++) {
+    cnn_saved *slot = &node->saved[node->n_in + i];
+    if (slot->waiting) CNN_TRY(cnn_pack_fill(ctx, slot->t, out[i]));
+    slot->waiting = false;
+  }
   return CNN_OK;
 }
 
@@ -293,45 +319,66 @@ static cnn_status tie_to_edge(cnn_context *ctx, const cnn_edge *edge, cnn_tensor
   return CNN_OK;
 }
 
+// The saved tensor where backward needs it: a new reference.
+static cnn_status bring_back(cnn_context *ctx, const cnn_saved *slot, cnn_tensor **out) {
+  if (slot->packed) return cnn_unpack(ctx, slot->t, slot->device, out);
+  *out = cnn_ref(slot->t);
+  return CNN_OK;
+}
+
+// An alias of t as output `slot` of `node` (NULL: without history).
+static cnn_status tie_to_node(cnn_context *ctx, cnn_node *node, int slot, cnn_tensor *t,
+                              cnn_tensor **out) {
+  CNN_TRY(cnn_tensor_alias(ctx, t, out));
+  if (node) cnn_node_attach(node, slot, *out);
+  return CNN_OK;
+}
+
 cnn_status cnn_node_unpack(cnn_context *ctx, cnn_node *node, int index, cnn_tensor **out) {
   char name[64];
+  cnn_tensor *t;
   cnn_saved *slot = &node->saved[index];
   CNN_TRY(check_unreleased(ctx, node));
   if (!slot->t)
     return cnn_fail(ctx, CNN_STATE, "%s saved no tensor in slot %d (a bug in the op's descriptor)",
                     cnn_node_name(node, name, sizeof name), index);
   CNN_TRY(check_version(ctx, node, slot));
-  if (slot->t->flags & CNN_REQUIRES_GRAD || !ctx->grad_enabled) {
-    *out = cnn_ref(slot->t);
+  CNN_TRY(bring_back(ctx, slot, &t));
+  if (t->flags & CNN_REQUIRES_GRAD || !ctx->grad_enabled) {
+    *out = t;
     return CNN_OK;
   }
   // Gradients of gradients: the handle is tied into the graph again.
-  if (index < node->n_in) return tie_to_edge(ctx, &node->edges[index], slot->t, out);
-  CNN_TRY(cnn_tensor_alias(ctx, slot->t, out));
-  cnn_node_attach(node, index - node->n_in, *out);
-  return CNN_OK;
+  cnn_status status = index < node->n_in ? tie_to_edge(ctx, &node->edges[index], t, out)
+                                         : tie_to_node(ctx, node, index - node->n_in, t, out);
+  cnn_unref(t);
+  return status;
 }
 
 // Always a handle of its own: the host may change it.
 cnn_status cnn_node_unpack_kept(cnn_context *ctx, cnn_node *node, int k, cnn_tensor **out) {
   cnn_saved *slot = &node->saved[node->n_in + node->n_out + k];
+  cnn_tensor *t;
   CNN_TRY(check_unreleased(ctx, node));
   *out = NULL;
   if (!slot->t) return CNN_OK;
   CNN_TRY(check_version(ctx, node, slot));
-  if (slot->t->flags & CNN_REQUIRES_GRAD) {
-    *out = cnn_ref(slot->t);
+  CNN_TRY(bring_back(ctx, slot, &t));
+  if (t->flags & CNN_REQUIRES_GRAD) {
+    *out = t;
     return CNN_OK;
   }
-  if (ctx->grad_enabled && slot->tie < 0)
-    return tie_to_edge(ctx, &node->edges[-slot->tie - 1], slot->t, out);
-  CNN_TRY(cnn_tensor_alias(ctx, slot->t, out));
-  if (!ctx->grad_enabled) return CNN_OK;
-  if (slot->tie > 0)
-    cnn_node_attach(node, slot->tie - 1, *out);
-  else if (slot->t->grad_fn)
-    cnn_node_attach(slot->t->grad_fn, slot->t->slot, *out);
-  return CNN_OK;
+  cnn_status status;
+  if (!ctx->grad_enabled)
+    status = tie_to_node(ctx, NULL, 0, t, out);
+  else if (slot->tie < 0)
+    status = tie_to_edge(ctx, &node->edges[-slot->tie - 1], t, out);
+  else if (slot->tie > 0)
+    status = tie_to_node(ctx, node, slot->tie - 1, t, out);
+  else
+    status = tie_to_node(ctx, slot->t->grad_fn, slot->t->slot, t, out);
+  cnn_unref(t);
+  return status;
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -351,17 +398,21 @@ static cnn_hooks **hooks_of(cnn_tensor *t) {
   return t->grad_fn ? &((cnn_node *)t->grad_fn)->hooks : (cnn_hooks **)&t->hooks;
 }
 
+static cnn_status make_hooks(cnn_context *ctx, cnn_hooks **at) {
+  if (*at) return CNN_OK;
+  cnn_hooks *h = cnn_calloc(sizeof *h);
+  if (!h) return cnn_fail(ctx, CNN_OOM, "out of memory for a hook");
+  cnn_object_init(&h->object, &hooks_class);
+  h->owner = ctx;
+  *at = h;
+  return CNN_OK;
+}
+
 cnn_status cnn_hook_add(cnn_context *ctx, cnn_tensor *t, int64_t function, int64_t *id) {
   if (!cnn_requires_grad(t))
     return cnn_fail(ctx, CNN_STATE, "register_hook: the tensor does not require a gradient");
   cnn_hooks **at = hooks_of(t);
-  if (!*at) {
-    cnn_hooks *h = cnn_calloc(sizeof *h);
-    if (!h) return cnn_fail(ctx, CNN_OOM, "out of memory for a hook");
-    cnn_object_init(&h->object, &hooks_class);
-    h->owner = ctx;
-    *at = h;
-  }
+  CNN_TRY(make_hooks(ctx, at));
   cnn_hooks *h = *at;
   if (h->n == h->capacity) {
     int capacity = h->capacity ? 2 * h->capacity : 2;
@@ -384,4 +435,16 @@ bool cnn_hook_remove(cnn_tensor *t, int64_t id) {
     return true;
   }
   return false;
+}
+
+cnn_status cnn_consumer_set(cnn_context *ctx, cnn_tensor *leaf, cnn_consumer consumer) {
+  if (!consumer.take && !leaf->hooks) return CNN_OK;
+  CNN_TRY(make_hooks(ctx, (cnn_hooks **)&leaf->hooks));
+  ((cnn_hooks *)leaf->hooks)->consumer = consumer;
+  return CNN_OK;
+}
+
+const cnn_consumer *cnn_consumer_of(const cnn_tensor *leaf) {
+  const cnn_hooks *h = leaf->hooks;
+  return h && h->consumer.take ? &h->consumer : NULL;
 }

@@ -19,8 +19,11 @@ typedef struct cnn_edge {
 
 typedef struct cnn_saved {
   cnn_tensor *t;
-  unsigned version; // of its buffer, as backward must find it
-  int tie;          // of a host function's own: see cnn_kept
+  unsigned version;  // of its buffer, as backward must find it
+  int tie;           // of a host function's own: see cnn_kept
+  bool packed;       // a copy that lies elsewhere (engine/pack.h)
+  bool waiting;      // its contents come when the kernel has run: cnn_node_fill
+  cnn_device device; // of a packed one: where it belongs
 } cnn_saved;
 
 // What a host function saves: `tie` says that it is the function's input -tie - 1 or its result
@@ -37,9 +40,18 @@ typedef struct cnn_hook {
   int slot; // output of the node (0 for leaves)
 } cnn_hook;
 
+// Takes a leaf's gradient in place of its .grad: called within backward once every contribution has
+// come, with what .grad held added. After CNN_OK the gradient is dropped; after a failure the call
+// may be made again.
+typedef struct cnn_consumer {
+  cnn_status (*take)(cnn_context *ctx, void *self, cnn_tensor *leaf, cnn_tensor *gradient);
+  void *self;
+} cnn_consumer;
+
 typedef struct cnn_hooks {
   cnn_object object;
   cnn_context *owner;
+  cnn_consumer consumer; // of a leaf; take == NULL: none
   int n, capacity;
   cnn_hook *list;
 } cnn_hooks;
@@ -74,6 +86,10 @@ cnn_status cnn_node_create(cnn_context *ctx, int op, const cnn_arg *args, int n_
                            cnn_tensor *const *in, const uint8_t *declared, int n_in,
                            cnn_tensor *const *out, int n_out, bool in_place, cnn_node **node);
 
+// To be called once the kernel of a node just made has run: results that the node saves packed get
+// their contents. Never fails for tensors of the CPU.
+cnn_status cnn_node_fill(cnn_context *ctx, cnn_node *node, cnn_tensor *const *out, int n_out);
+
 // A node that stands for a host function of these inputs, with these results' forms, and keeps
 // tensors for it. Takes over `function` on success.
 cnn_status cnn_node_create_host(cnn_context *ctx, int64_t function, const char *title,
@@ -95,10 +111,20 @@ cnn_status cnn_node_unpack(cnn_context *ctx, cnn_node *node, int index, cnn_tens
 // The same for number k of what a host function keeps; *out is NULL for a hole.
 cnn_status cnn_node_unpack_kept(cnn_context *ctx, cnn_node *node, int k, cnn_tensor **out);
 
+// Anomaly mode: fails when one of the gradients that the node gave its inputs (NULL: none) has a
+// NaN.
+cnn_status cnn_node_check_nan(cnn_context *ctx, const cnn_node *node, cnn_tensor *const *dx);
+
 // Adds a host function that sees (and may replace) the gradient of t. Returns its id, for removal.
 // Takes over `function` on success.
 cnn_status cnn_hook_add(cnn_context *ctx, cnn_tensor *t, int64_t function, int64_t *id);
 // Removes it; false when it is not there.
 bool cnn_hook_remove(cnn_tensor *t, int64_t id);
+
+// Sets (take == NULL: removes) the consumer of a leaf's gradients. `self` must live until it is
+// removed. Removing, and setting again after that, never fails.
+cnn_status cnn_consumer_set(cnn_context *ctx, cnn_tensor *leaf, cnn_consumer consumer);
+// NULL: there is none.
+const cnn_consumer *cnn_consumer_of(const cnn_tensor *leaf);
 
 #endif

@@ -57,7 +57,7 @@ typedef struct cnn_backend {
 
 // The few ops that the engine itself uses, by id.
 typedef struct cnn_engine_ops {
-  int cast, sum_to, add, clone, copy_, full, view_gather, view_scatter, has_nan;
+  int cast, sum_to, add, clone, copy_, full, view_gather, view_scatter, has_nan, to_device;
 } cnn_engine_ops;
 
 // Installs the op table; returns NULL or what is wrong with a descriptor. Called once.

@@ -43,8 +43,8 @@ static int node_eq(lua_State *L) {
 }
 
 // node_info(node): name, sequence (an id), released, origin, saved = list of {shape, dtype, bytes,
-// is_input, storage, address}. Tensors that share bytes have one number for `storage`, and one
-// address, of its first byte.
+// is_input, packed, storage, address}. Tensors that share bytes have one number for `storage`, and
+// one address, of its first byte.
 static int l_node_info(lua_State *L) {
   cnn_lua *S = cnn_state(L);
   cnn_node *node = check_node(L, S);
@@ -65,6 +65,7 @@ static int l_node_info(lua_State *L) {
     cnn_pushint(L, cnn_numel(t) * (int64_t)cnn_dtype_size((cnn_dtype)t->dtype));
     lua_setfield(L, -2, "bytes");
     lua_pushboolean(L, i < node->n_in || node->saved[i].tie < 0), lua_setfield(L, -2, "is_input");
+    lua_pushboolean(L, node->saved[i].packed), lua_setfield(L, -2, "packed");
     cnn_pushint(L, (int64_t)(uintptr_t)t->buffer), lua_setfield(L, -2, "storage");
     cnn_pushint(L, (int64_t)(uintptr_t)t->buffer->data), lua_setfield(L, -2, "address");
     lua_rawseti(L, -2, ++n);

@@ -381,6 +381,7 @@ __attribute__((visibility("default"))) int luaopen_cnn_core(lua_State *L) {
   cnn_open_tensor(L, S);
   cnn_open_values(L, S);
   cnn_open_scope(L, S);
+  cnn_open_pack(L, S);
   cnn_open_autograd(L, S);
   cnn_open_gc(L, S);
   cnn_open_record(L, S);

@@ -201,9 +201,10 @@ static int l_step(lua_State *L) {
   cnn_lua *S = cnn_state(L);
   cnn_optimizer *o = check_optimizer(L, S);
   cnn_status status;
+  int next = 0;
   cnn_pace(L, S);
   S->ctx.op = o->kind->name;
-  CNN_WITH_ROOM(L, S, status, cnn_optimizer_step(&S->ctx, o));
+  CNN_WITH_ROOM(L, S, status, cnn_optimizer_step_on(&S->ctx, o, &next));
   S->ctx.op = NULL;
   if (status != CNN_OK) return cnn_raise(L, S, status);
   return 0;
@@ -222,6 +223,35 @@ static int l_zero_grad(lua_State *L) {
 static int l_reset(lua_State *L) {
   cnn_optimizer_reset(check_optimizer(L, cnn_state(L)));
   return 0;
+}
+
+// optimizer_attach(o, params or nil): nil is all of them.
+static int l_attach(lua_State *L) {
+  cnn_lua *S = cnn_state(L);
+  cnn_optimizer *o = check_optimizer(L, S);
+  cnn_tensor **params = NULL;
+  int n = -1;
+  cnn_status status;
+  if (!lua_isnoneornil(L, 2)) params = read_params(L, S, 2, "attach", &n);
+  CNN_WITH_ROOM(L, S, status, cnn_optimizer_attach(&S->ctx, o, params, n));
+  if (status != CNN_OK) return cnn_raise(L, S, status);
+  return 0;
+}
+
+static int l_detach(lua_State *L) {
+  cnn_optimizer_detach(check_optimizer(L, cnn_state(L)));
+  return 0;
+}
+
+// optimizer_accumulate(o, fn, ...): fn(...) with the optimizer's steps within backward put off.
+static int l_accumulate(lua_State *L) {
+  cnn_lua *S = cnn_state(L);
+  cnn_optimizer *o = check_optimizer(L, S);
+  cnn_optimizer_pause(o, true);
+  int failed = lua_pcall(L, lua_gettop(L) - 2, LUA_MULTRET, 0);
+  cnn_optimizer_pause(o, false);
+  S->L = L;
+  return failed ? lua_error(L) : lua_gettop(L) - 1;
 }
 
 // clip_grad_norm(params, max_norm, p, error_if_nonfinite): the norm before clipping.
@@ -291,6 +321,9 @@ void cnn_open_optim(lua_State *L, cnn_lua *S) {
                                            {"optimizer_step", l_step},
                                            {"optimizer_zero_grad", l_zero_grad},
                                            {"optimizer_reset", l_reset},
+                                           {"optimizer_attach", l_attach},
+                                           {"optimizer_detach", l_detach},
+                                           {"optimizer_accumulate", l_accumulate},
                                            {"clip_grad_norm", l_clip_norm},
                                            {"clip_grad_value", l_clip_value},
                                            {"optimizer_kinds", l_kinds},

@@ -181,6 +181,7 @@ void cnn_open_ops(lua_State *L, cnn_lua *S);
 void cnn_open_tensor(lua_State *L, cnn_lua *S);
 void cnn_open_values(lua_State *L, cnn_lua *S);
 void cnn_open_scope(lua_State *L, cnn_lua *S);
+void cnn_open_pack(lua_State *L, cnn_lua *S);
 void cnn_open_autograd(lua_State *L, cnn_lua *S);
 void cnn_open_gc(lua_State *L, cnn_lua *S);
 void cnn_open_record(lua_State *L, cnn_lua *S);

@@ -44,6 +44,7 @@ const cnn_mapper *cnn_device_mapper(cnn_device device) {
 
 static void destroy(cnn_object *o) {
   cnn_buffer *b = (cnn_buffer *)o;
+  cnn_unref(b->parcel);
   if (cnn_is_simulated(b)) {
     cnn_simulation_give(b);
   } else if (b->block) {
@@ -122,6 +123,7 @@ static cnn_buffer *new_buffer(cnn_device device, size_t bytes, cnn_kind kind) {
   b->block = NULL;
   b->release = NULL;
   b->owner = NULL;
+  b->parcel = NULL;
   return b;
 }
 

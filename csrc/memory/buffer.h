@@ -44,6 +44,7 @@ typedef struct cnn_buffer {
   cnn_block *block;             // NULL for meta (but simulated), for 0 bytes, for foreign memory
   void (*release)(void *owner); // foreign memory: called once with the last reference
   void *owner;                  // of foreign memory; of a simulated buffer: its simulation
+  void *parcel;                 // a counted object that engine/pack.c keeps with the bytes, or NULL
 } cnn_buffer;
 
 // The pool that serves a device, made on first use. NULL (no message) when there is none.

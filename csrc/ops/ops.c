@@ -20,6 +20,7 @@ const char *cnn_ops_install(void) {
       .view_gather = OP_view_gather,
       .view_scatter = OP_view_scatter,
       .has_nan = OP_has_nan,
+      .to_device = OP_to_device,
   };
   return cnn_registry_install(table, OP_COUNT, &engine_ops);
 }

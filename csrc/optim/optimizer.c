@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "engine/node.h"
 #include "memory/buffer.h"
 #include "ops/ops.h"
 
@@ -18,6 +19,7 @@ static void drop_state(cnn_slot *s) {
 
 static void destroy(cnn_object *object) {
   cnn_optimizer *o = (cnn_optimizer *)object;
+  cnn_optimizer_detach(o);
   for (int g = 0; g < o->n_groups; g++) {
     for (int i = 0; i < o->groups[g].n; i++) {
       drop_state(&o->groups[g].slots[i]);
@@ -86,7 +88,9 @@ cnn_status cnn_optimizer_add_group(cnn_context *ctx, cnn_optimizer *o, cnn_tenso
   memcpy(g->settings, settings, sizeof g->settings);
   o->n_groups++;
   for (int i = 0; i < n; i++)
-    if (!cnn_optimizer_slot(o, params[i])) g->slots[g->n++].param = cnn_ref(params[i]);
+    if (!cnn_optimizer_slot(o, params[i]))
+      g->slots[g->n++] =
+          (cnn_slot){.owner = o, .group = o->n_groups - 1, .param = cnn_ref(params[i])};
   return CNN_OK;
 }
 
@@ -122,56 +126,75 @@ static cnn_status make_state(cnn_context *ctx, const cnn_tensor *param, cnn_tens
   return status;
 }
 
-static cnn_status check_gradient(cnn_context *ctx, const cnn_optimizer *o, const cnn_tensor *p,
-                                 int i) {
+static cnn_status check_gradient(cnn_context *ctx, const cnn_slot *slot, const cnn_tensor *g) {
   cnn_shape_text a, b;
-  const cnn_tensor *g = p->grad;
+  const cnn_tensor *p = slot->param;
   if (!cnn_shape_equal(g->ndim, g->shape, p->ndim, p->shape))
     return cnn_fail(ctx, CNN_SHAPE,
                     "%s: the gradient of parameter %d has shape %s, the parameter %s",
-                    o->kind->name, i + 1, cnn_shape_format(&a, g->ndim, g->shape),
+                    slot->owner->kind->name,
+                    (int)(slot - slot->owner->groups[slot->group].slots) + 1,
+                    cnn_shape_format(&a, g->ndim, g->shape),
                     cnn_shape_format(&b, p->ndim, p->shape));
   return CNN_OK;
 }
 
-// Fills the lists of a step; makes missing state.
-static cnn_status gather(cnn_context *ctx, cnn_optimizer *o, cnn_group *g, cnn_step *s) {
-  unsigned wanted = o->kind->wanted(g->settings);
-  s->n = 0;
-  s->settings = g->settings;
-  for (int i = 0; i < g->n; i++) {
-    cnn_slot *slot = &g->slots[i];
-    if (!slot->param->grad) continue;
-    CNN_TRY(check_gradient(ctx, o, slot->param, i));
-    for (int k = 0; k < o->kind->n_states; k++) {
-      if (!(wanted >> k & 1)) continue;
-      // After module:to the state follows its parameter.
-      cnn_tensor *t = slot->state[k];
-      if (t && !cnn_device_equal(t->device, slot->param->device)) {
-        cnn_results r;
-        CNN_TRY(cnn_dispatch(ctx, OP_to_device,
-                             CNN_ARGS(CNN_A_T(t), CNN_A_DEVICE(slot->param->device)), &r));
-        slot->state[k] = cnn_ref(r.t[0]);
-        cnn_unref(t);
-        cnn_results_free(&r);
-      }
-      if (!slot->state[k]) CNN_TRY(make_state(ctx, slot->param, &slot->state[k]));
-      s->state[k][s->n] = slot->state[k];
+static unsigned wanted_state(const cnn_slot *slot) {
+  const cnn_optimizer *o = slot->owner;
+  return o->kind->wanted(o->groups[slot->group].settings) & ((1u << o->kind->n_states) - 1);
+}
+
+// Makes the state that a step with this gradient needs and the slot lacks.
+static cnn_status prepare(cnn_context *ctx, cnn_slot *slot, const cnn_tensor *gradient) {
+  unsigned wanted = wanted_state(slot);
+  CNN_TRY(check_gradient(ctx, slot, gradient));
+  for (int k = 0; wanted >> k; k++) {
+    if (!(wanted >> k & 1)) continue;
+    // After module:to the state follows its parameter.
+    cnn_tensor *t = slot->state[k];
+    if (t && !cnn_device_equal(t->device, slot->param->device)) {
+      cnn_results r;
+      CNN_TRY(cnn_dispatch(ctx, OP_to_device,
+                           CNN_ARGS(CNN_A_T(t), CNN_A_DEVICE(slot->param->device)), &r));
+      slot->state[k] = cnn_ref(r.t[0]);
+      cnn_unref(t);
+      cnn_results_free(&r);
     }
-    s->params[s->n] = slot->param;
-    s->grads[s->n] = slot->param->grad;
-    s->steps[s->n++] = slot->steps + 1;
+    if (slot->state[k]) continue;
+    CNN_TRY(make_state(ctx, slot->param, &slot->state[k]));
+    slot->fresh |= (uint8_t)(1u << k);
   }
   return CNN_OK;
 }
 
-static void count(cnn_group *g) {
-  for (int i = 0; i < g->n; i++)
-    if (g->slots[i].param->grad) g->slots[i].steps++;
+// The step under way is over; one that failed takes the state that it made with it.
+static void settle(cnn_slot *slot, bool done) {
+  for (int k = 0; slot->fresh >> k && !done; k++) {
+    if (!(slot->fresh >> k & 1)) continue;
+    cnn_unref(slot->state[k]);
+    slot->state[k] = NULL;
+  }
+  slot->fresh = 0;
+}
+
+static void add_to_step(cnn_step *s, cnn_slot *slot, cnn_tensor *gradient) {
+  unsigned wanted = wanted_state(slot);
+  for (int k = 0; wanted >> k; k++)
+    if (wanted >> k & 1) s->state[k][s->n] = slot->state[k];
+  s->params[s->n] = slot->param;
+  s->grads[s->n] = gradient;
+  s->steps[s->n++] = slot->steps + 1;
+}
+
+static cnn_status run_step(cnn_context *ctx, const cnn_optimizer *o, const cnn_step *s) {
+  cnn_frame f;
+  cnn_frame_open(&f, ctx);
+  o->kind->step(&f, s);
+  return cnn_frame_close(&f);
 }
 
 static cnn_status step_group(cnn_context *ctx, cnn_optimizer *o, cnn_group *g) {
-  cnn_step s = {0};
+  cnn_step s = {.settings = g->settings};
   size_t n = (size_t)(g->n ? g->n : 1);
   char *block = cnn_malloc(n * ((2 + CNN_MAX_STATE) * sizeof(void *) + sizeof(int64_t)));
   if (!block) return no_memory(ctx);
@@ -179,31 +202,143 @@ static cnn_status step_group(cnn_context *ctx, cnn_optimizer *o, cnn_group *g) {
   s.params = (cnn_tensor **)(s.steps + n);
   s.grads = s.params + n;
   for (int k = 0; k < CNN_MAX_STATE; k++) s.state[k] = s.grads + n * (size_t)(k + 1);
-  cnn_status status = gather(ctx, o, g, &s);
-  if (status == CNN_OK && s.n > 0) {
-    cnn_frame f;
-    cnn_frame_open(&f, ctx);
-    o->kind->step(&f, &s);
-    status = cnn_frame_close(&f);
-    if (status == CNN_OK) count(g);
+  for (int i = 0; i < g->n; i++)
+    if (g->slots[i].param->grad) add_to_step(&s, &g->slots[i], g->slots[i].param->grad);
+  cnn_status status = s.n > 0 ? run_step(ctx, o, &s) : CNN_OK;
+  for (int i = 0; i < g->n && status == CNN_OK; i++) {
+    if (!g->slots[i].param->grad) continue;
+    g->slots[i].steps++;
+    settle(&g->slots[i], true);
   }
   cnn_free(block);
   return status;
 }
 
-cnn_status cnn_optimizer_step(cnn_context *ctx, cnn_optimizer *o) {
-  uint8_t kind = ctx->kind;
-  bool grad_enabled = ctx->grad_enabled, inference = ctx->inference;
+// What a step changes of the context while it runs.
+typedef struct modes {
+  uint8_t kind;
+  bool grad_enabled, inference;
+} modes;
+
+static modes enter_step(cnn_context *ctx) {
+  modes outer = {ctx->kind, ctx->grad_enabled, ctx->inference};
   ctx->kind = CNN_KIND_STATE;
   ctx->grad_enabled = false;
   ctx->inference = false;
+  return outer;
+}
+
+static void leave_step(cnn_context *ctx, modes outer) {
+  ctx->kind = outer.kind;
+  ctx->grad_enabled = outer.grad_enabled;
+  ctx->inference = outer.inference;
+}
+
+cnn_status cnn_optimizer_step_on(cnn_context *ctx, cnn_optimizer *o, int *next) {
+  modes outer = enter_step(ctx);
   cnn_status status = CNN_OK;
-  for (int g = 0; g < o->n_groups && status == CNN_OK; g++)
-    status = step_group(ctx, o, &o->groups[g]);
-  ctx->kind = kind;
-  ctx->grad_enabled = grad_enabled;
-  ctx->inference = inference;
+  for (int g = *next; g < o->n_groups; g++)
+    for (int i = 0; i < o->groups[g].n && status == CNN_OK; i++) {
+      cnn_slot *slot = &o->groups[g].slots[i];
+      if (slot->param->grad) status = prepare(ctx, slot, slot->param->grad);
+    }
+  while (*next < o->n_groups && status == CNN_OK) {
+    status = step_group(ctx, o, &o->groups[*next]);
+    if (status == CNN_OK) (*next)++;
+  }
+  for (int g = *next; g < o->n_groups; g++)
+    for (int i = 0; i < o->groups[g].n; i++) settle(&o->groups[g].slots[i], false);
+  leave_step(ctx, outer);
   return status;
+}
+
+cnn_status cnn_optimizer_step(cnn_context *ctx, cnn_optimizer *o) {
+  int next = 0;
+  return cnn_optimizer_step_on(ctx, o, &next);
+}
+
+// ---------------------------------------------------------------------------------------------
+// Steps within backward
+
+static cnn_status take(cnn_context *ctx, void *self, cnn_tensor *leaf, cnn_tensor *gradient) {
+  cnn_slot *slot = self;
+  cnn_optimizer *o = slot->owner;
+  cnn_tensor *lists[2 + CNN_MAX_STATE];
+  int64_t steps;
+  (void)leaf;
+  cnn_step s = {.settings = o->groups[slot->group].settings,
+                .params = &lists[0],
+                .grads = &lists[1],
+                .steps = &steps};
+  for (int k = 0; k < CNN_MAX_STATE; k++) s.state[k] = &lists[2 + k];
+  modes outer = enter_step(ctx);
+  cnn_status status = prepare(ctx, slot, gradient);
+  if (status == CNN_OK) {
+    add_to_step(&s, slot, gradient);
+    status = run_step(ctx, o, &s);
+  }
+  if (status == CNN_OK) slot->steps++;
+  settle(slot, status == CNN_OK);
+  leave_step(ctx, outer);
+  return status;
+}
+
+static cnn_status check_slot(cnn_context *ctx, cnn_slot *slot) {
+  const cnn_consumer *c = cnn_consumer_of(slot->param);
+  if (!c || c->self == slot) return CNN_OK;
+  return cnn_fail(ctx, CNN_STATE,
+                  "attach: a parameter is attached to another optimizer already: call detach() on "
+                  "that one first");
+}
+
+static cnn_status attach_slot(cnn_context *ctx, cnn_slot *slot) {
+  CNN_TRY(cnn_consumer_set(ctx, slot->param, (cnn_consumer){take, slot}));
+  slot->attached = true;
+  return CNN_OK;
+}
+
+// Calls `visit` with every slot that the list names (n < 0: all) and counts them.
+static cnn_status each_slot(cnn_context *ctx, cnn_optimizer *o, cnn_tensor *const *params, int n,
+                            cnn_status (*visit)(cnn_context *ctx, cnn_slot *slot), int *count) {
+  *count = 0;
+  for (int i = 0; i < n; i++) {
+    cnn_slot *slot = cnn_optimizer_slot(o, params[i]);
+    if (!slot) continue;
+    CNN_TRY(visit(ctx, slot));
+    ++*count;
+  }
+  for (int g = 0; g < o->n_groups && n < 0; g++)
+    for (int i = 0; i < o->groups[g].n; i++, ++*count) CNN_TRY(visit(ctx, &o->groups[g].slots[i]));
+  return CNN_OK;
+}
+
+cnn_status cnn_optimizer_attach(cnn_context *ctx, cnn_optimizer *o, cnn_tensor *const *params,
+                                int n) {
+  int count;
+  CNN_TRY(each_slot(ctx, o, params, n, check_slot, &count));
+  if (count == 0)
+    return cnn_fail(ctx, CNN_INVALID,
+                    "attach: none of the %d parameters given is one of this optimizer's", n);
+  cnn_status status = each_slot(ctx, o, params, n, attach_slot, &count);
+  if (status != CNN_OK) cnn_optimizer_detach(o);
+  return status;
+}
+
+static void set_consumer(cnn_slot *slot, bool on) {
+  // Neither removing nor setting it again can fail.
+  if (slot->attached)
+    (void)cnn_consumer_set(NULL, slot->param, on ? (cnn_consumer){take, slot} : (cnn_consumer){0});
+}
+
+void cnn_optimizer_pause(cnn_optimizer *o, bool paused) {
+  for (int g = 0; g < o->n_groups; g++)
+    for (int i = 0; i < o->groups[g].n; i++) set_consumer(&o->groups[g].slots[i], !paused);
+}
+
+void cnn_optimizer_detach(cnn_optimizer *o) {
+  cnn_optimizer_pause(o, true);
+  for (int g = 0; g < o->n_groups; g++)
+    for (int i = 0; i < o->groups[g].n; i++) o->groups[g].slots[i].attached = false;
 }
 
 cnn_status cnn_optimizer_zero_grad(cnn_context *ctx, cnn_optimizer *o, bool set_to_none) {
@@ -231,6 +366,19 @@ cnn_status cnn_optimizer_zero_grad(cnn_context *ctx, cnn_optimizer *o, bool set_
 // ---------------------------------------------------------------------------------------------
 // Clipping
 
+// Gradients that backward consumed can't be clipped any more.
+static cnn_status check_there(cnn_context *ctx, const char *function, cnn_tensor *const *params,
+                              int n) {
+  for (int i = 0; i < n; i++)
+    if (cnn_consumer_of(params[i]))
+      return cnn_fail(ctx, CNN_STATE,
+                      "%s: parameter %d is stepped inside of backward (opt:attach), where its "
+                      "gradient is gone before all are known: clip inside of opt:accumulate(fn) "
+                      "and step with opt:step(), or call opt:detach()",
+                      function, i + 1);
+  return CNN_OK;
+}
+
 static int collect_grads(cnn_tensor *const *params, int n, cnn_tensor **grads) {
   int m = 0;
   for (int i = 0; i < n; i++) {
@@ -246,6 +394,7 @@ cnn_status cnn_clip_grad_norm(cnn_context *ctx, cnn_tensor *const *params, int n
                               double p, bool check, double *norm) {
   if (!(p > 0))
     return cnn_fail(ctx, CNN_INVALID, "clip_grad_norm_: norm_type must be > 0, not %g", p);
+  CNN_TRY(check_there(ctx, "clip_grad_norm_", params, n));
   cnn_tensor **grads = cnn_malloc((size_t)(n ? n : 1) * sizeof *grads);
   if (!grads) return no_memory(ctx);
   bool grad_enabled = ctx->grad_enabled;
@@ -273,6 +422,7 @@ cnn_status cnn_clip_grad_norm(cnn_context *ctx, cnn_tensor *const *params, int n
 }
 
 cnn_status cnn_clip_grad_value(cnn_context *ctx, cnn_tensor *const *params, int n, double value) {
+  CNN_TRY(check_there(ctx, "clip_grad_value_", params, n));
   bool grad_enabled = ctx->grad_enabled;
   ctx->grad_enabled = false;
   cnn_frame f;

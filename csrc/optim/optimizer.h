@@ -2,8 +2,12 @@
 // Optimizers: groups of parameters with their settings, state per parameter, and one multi-tensor
 // op per step and group.
 //
-// State is made at a parameter's first step. A step first makes whatever state is missing, then
-// runs the op, then counts: so a step that fails changes nothing. Step counts are integers.
+// State is made at a parameter's first step. A step first makes whatever state is missing, in all
+// groups, then runs the ops, then counts: so a step that fails changes nothing, and keeps no state
+// that it made. Step counts are integers.
+//
+// An attached optimizer steps each parameter within backward, as soon as its gradient is whole, and
+// the gradient is freed. A backward that fails half way has then stepped what lay behind it.
 #ifndef CNN_OPTIM_OPTIMIZER_H
 #define CNN_OPTIM_OPTIMIZER_H
 
@@ -37,6 +41,10 @@ typedef struct cnn_optimizer_kind {
 } cnn_optimizer_kind;
 
 typedef struct cnn_slot {
+  cnn_optimizer *owner;
+  int group; // the number of its group
+  bool attached;
+  uint8_t fresh; // bit k: state k was made by the step under way
   cnn_tensor *param;
   int64_t steps;
   cnn_tensor *state[CNN_MAX_STATE]; // NULL until the first step
@@ -79,6 +87,18 @@ cnn_status cnn_optimizer_add_group(cnn_context *ctx, cnn_optimizer *o, cnn_tenso
 cnn_status cnn_optimizer_set(cnn_context *ctx, cnn_optimizer *o, int group, const double *settings);
 
 cnn_status cnn_optimizer_step(cnn_context *ctx, cnn_optimizer *o);
+// Steps group *next (0 at first) and those after it, counting it on: after CNN_OOM, once there is
+// more memory, the same call goes on where it stood.
+cnn_status cnn_optimizer_step_on(cnn_context *ctx, cnn_optimizer *o, int *next);
+
+// From now on backward steps these parameters, so far as they are the optimizer's (n < 0: all of
+// them). Fails, changing nothing, when none is, or another optimizer is attached to one.
+cnn_status cnn_optimizer_attach(cnn_context *ctx, cnn_optimizer *o, cnn_tensor *const *params,
+                                int n);
+void cnn_optimizer_detach(cnn_optimizer *o);
+// While paused, an attached optimizer lets gradients gather in .grad.
+void cnn_optimizer_pause(cnn_optimizer *o, bool paused);
+
 // Drops the gradients (set_to_none), or zeroes them.
 cnn_status cnn_optimizer_zero_grad(cnn_context *ctx, cnn_optimizer *o, bool set_to_none);
 // Drops all state: the next step starts anew.

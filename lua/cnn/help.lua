@@ -33,6 +33,7 @@ local FUNCTIONS = {
   { "Memory" },
   { "scope", "(fn, ...)", "calls fn(...), then frees every tensor made inside but those returned" },
   { "keep", "(...)", "takes tensors out of the scope they were made in" },
+  { "save_on_cpu", "(fn, {file}, ...)", "calls fn(...); what the graph saves waits on the CPU, or in a file" },
   { "memory_allocated", "(dev)", "bytes in use" },
   { "max_memory_allocated", "(dev)", "the most bytes that were in use" },
   { "reset_peak_memory_stats", "(dev)", "peaks count from now" },

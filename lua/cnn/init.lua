@@ -46,6 +46,7 @@ local FUNCTIONS = {
   ["cnn.format"] = { "set_printoptions", "get_printoptions" },
   ["cnn.help"] = { "help", "ops" },
   ["cnn.io"] = { "save", "load" },
+  ["cnn.offload"] = { "save_on_cpu" },
   ["cnn.memory"] = {
     "scope", "max_memory_allocated", "memory_reserved", "max_memory_reserved", "memory_summary",
     "pool", "set_memory_fraction", "synchronize",

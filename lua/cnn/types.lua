@@ -4280,6 +4280,9 @@ function Module:zero_grad(...) end
 ---@return cnn.Optimizer
 function Optimizer:add_param_group(...) end
 
+---@return cnn.Optimizer
+function Optimizer:attach(...) end
+
 ---@return any
 function Optimizer:extend(...) end
 
@@ -4766,6 +4769,13 @@ function cnn.scope(fn, ...) end
 ---@param ... any
 ---@return any ...
 function cnn.keep(...) end
+
+---calls fn(...); what the graph saves waits on the CPU, or in a file
+---@param fn any
+---@param options? any
+---@param ... any
+---@return any ...
+function cnn.save_on_cpu(fn, options, ...) end
 
 ---bytes in use
 ---@param dev any

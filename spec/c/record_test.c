@@ -180,6 +180,6 @@ int main(void) {
   check_ring();
   check_threads();
   check_origins();
-  printf("record: %d passed, %d failed\n", passed, failed);
+  printf("%d passed, %d failed\n", passed, failed);
   return failed != 0;
 }

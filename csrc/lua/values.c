@@ -86,7 +86,7 @@ static void survey(lua_State *L, cnn_lua *S, int at, int depth, nested *n) {
 static void fill(lua_State *L, cnn_lua *S, int at, int depth, const nested *n, cnn_dtype dtype,
                  char **p) {
   if (depth == n->ndim) {
-    int64_t whole;
+    int64_t whole = 0;
     bool is_whole = cnn_toint(L, at, &whole);
     if (lua_type(L, at) == LUA_TNUMBER && !(is_whole ? cnn_dtype_holds_int(dtype, whole)
                                                      : cnn_dtype_holds(dtype, lua_tonumber(L, at))))

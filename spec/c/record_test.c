@@ -139,7 +139,7 @@ static void check_threads(void) {
   pthread_t threads[3];
   cnn_piece *pieces;
   cnn_event *events;
-  size_t n, used;
+  size_t n, used = 0;
   uint64_t lost;
   bool fit = true;
   shared = cnn_pool_create(&cnn_cpu_mapper);

@@ -151,9 +151,14 @@ local function check(text, lines)
   end
 end
 
+-- These show whole granules, which the red zones of sanitizer builds shift.
+local in_a_plain_build = { release = true, fragmentation = true }
+local SANITIZED = os.getenv "CNN_SANITIZED"
+
 describe("fundamentals", function()
   for name, lines in pairs(expected) do
-    it(name, function()
+    local test = SANITIZED and in_a_plain_build[name] and pending or it
+    test(name, function()
       check(helper.run_file("examples/fundamentals/" .. name .. ".lua"), lines)
     end)
   end
@@ -174,7 +179,8 @@ describe("fundamentals", function()
     os.execute("rm -r " .. folder)
   end)
 
-  it("pictures of fragments", function()
+  local picture_test = SANITIZED and pending or it
+  picture_test("pictures of fragments", function()
     local folder = helper.folder()
     helper.run_file("examples/fundamentals/fragmentation.lua", "--svg " .. folder)
     for name, blocks in pairs { fixed = 4, growing = 5 } do

@@ -53,8 +53,9 @@ const char *cnn_describe(lua_State *L, int i, char *text, size_t size) {
   case LUA_TFUNCTION: return "a function";
   case LUA_TUSERDATA: {
     const cnn_box *box = lua_touserdata(L, i);
-    static const char *const names[] = {"a tensor", "a graph node", "a module",   "an optimizer",
-                                        "results",  "an engine",    "an archive", "a loader"};
+    static const char *const names[CNN_BOX_KINDS] = {"a tensor",     "a graph node", "a module",
+                                                     "an optimizer", "results",      "an engine",
+                                                     "an archive",   "a loader",     "a pool"};
     for (int k = 0; k < CNN_BOX_KINDS; k++)
       if (cnn_to_box(L, i, (cnn_box_kind)k))
         return box->object || k != CNN_BOX_TENSOR ? names[k] : "a freed tensor";

@@ -11,19 +11,8 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "check.h"
 #include "cnn.h"
-
-static int passed, failed;
-
-static void report(bool ok, const char *what, int line) {
-  if (ok) {
-    passed++;
-  } else {
-    failed++;
-    printf("FAILED at line %d: %s\n", line, what);
-  }
-}
-#define CHECK(condition) report(condition, #condition, __LINE__)
 
 enum { ROWS = 1000, WIDTH = 24 };
 

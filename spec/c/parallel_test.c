@@ -14,6 +14,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "check.h"
+
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 #define SANITIZED 1
 #elif defined(__has_feature)
@@ -29,18 +31,6 @@ const char *__tsan_default_options(void) {
   return "die_after_fork=0";
 }
 #endif
-
-static int passed, failed;
-
-static void report(bool ok, const char *what, int line) {
-  if (ok) {
-    passed++;
-  } else {
-    failed++;
-    printf("FAILED at line %d: %s\n", line, what);
-  }
-}
-#define CHECK(condition) report((condition), #condition, __LINE__)
 
 // --- Coverage and bounds ------------------------------------------------------------------------
 

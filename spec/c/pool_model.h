@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "check.h"
 #include "memory/poison.h"
 #include "memory/pool.h"
 
@@ -18,17 +19,6 @@
 #define THINNED 1
 #endif
 
-static int passed, failed;
-
-static void report(bool ok, const char *what, int line) {
-  if (ok) {
-    passed++;
-  } else {
-    failed++;
-    printf("FAILED at line %d: %s\n", line, what);
-  }
-}
-#define CHECK(condition) report((condition), #condition, __LINE__)
 #define CHECK_POOL(pool)                                                                           \
   do {                                                                                             \
     const char *wrong_ = cnn_pool_check(pool);                                                     \

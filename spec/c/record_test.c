@@ -10,19 +10,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "check.h"
 #include "memory/cpu_memory.h"
-
-static int passed, failed;
-
-static void report(bool ok, const char *what, int line) {
-  if (ok) {
-    passed++;
-  } else {
-    failed++;
-    printf("FAILED at line %d: %s\n", line, what);
-  }
-}
-#define CHECK(condition) report((condition), #condition, __LINE__)
 
 static cnn_block *make(cnn_pool *p, size_t bytes, uint8_t kind, const char *origin) {
   cnn_block *b = cnn_pool_alloc(p, bytes, kind);

@@ -11,12 +11,7 @@ setup(function()
 end)
 teardown(function() os.execute("rm -rf " .. folder) end)
 
-local function write(name, text)
-  local file = assert(io.open(folder .. "/" .. name, "wb"))
-  file:write(text)
-  file:close()
-  return folder .. "/" .. name
-end
+local function write(name, text) return helper.write(folder .. "/" .. name, text) end
 
 -- The rows 1..n, as a data set whose samples tell their position.
 local function numbers(n)
@@ -403,12 +398,12 @@ describe("read_idx", function()
   it("reads gzip files, of several members too", function()
     local plain = write("x", idx(8, { 300, 100 }, ("0123456789"):rep(3000)))
     if os.execute("gzip -kf " .. plain .. " 2>/dev/null") == nil then return end
-    local packed = io.open(plain .. ".gz", "rb"):read("*a")
+    local packed = helper.read(plain .. ".gz")
     assert.is_true(#packed < 3000)
     local x = data.read_idx(plain .. ".gz")
     assert.is_true(x:eq(data.read_idx(plain)):all():item())
     -- In two members.
-    local text = io.open(plain, "rb"):read("*a")
+    local text = helper.read(plain)
     os.execute(("head -c 777 %s | gzip > %s.a; tail -c +778 %s | gzip >> %s.a"):format(plain, plain, plain, plain))
     assert.is_true(data.read_idx(plain .. ".a"):eq(x):all():item())
     for n = 2, #packed - 1, 3 do

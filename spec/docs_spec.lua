@@ -3,12 +3,7 @@
 local cnn = require "cnn"
 local helper = require "spec.helper"
 
-local function read(path)
-  local file = assert(io.open(path, "rb"))
-  local text = file:read("*a")
-  file:close()
-  return text
-end
+local read = helper.read
 
 -- The names that pages take for given.
 local function given(folder)

@@ -317,7 +317,7 @@ describe("after an error", function()
       for _, mistake in ipairs(mistakes) do assert.is_false(pcall(mistake)) end
     end
     local function settle()
-      for _ = 1, 3 do collectgarbage() end
+      helper.settle()
       cnn.tensor(0):free()
       for _ = 1, 2 do collectgarbage() end
       return cnn.memory_allocated()

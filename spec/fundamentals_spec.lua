@@ -170,9 +170,7 @@ describe("fundamentals", function()
     } do
       local path = ("%s/%s.svg"):format(folder, name)
       helper.run_file(("examples/fundamentals/%s.lua"):format(name), "--svg " .. path)
-      local file = assert(io.open(path))
-      local picture = file:read("*a")
-      file:close()
+      local picture = helper.read(path)
       assert.truthy(picture:find("^<svg") or picture:find("^<%?xml"))
       assert.truthy(picture:find(text, 1, true))
     end
@@ -184,9 +182,7 @@ describe("fundamentals", function()
     local folder = helper.folder()
     helper.run_file("examples/fundamentals/fragmentation.lua", "--svg " .. folder)
     for name, blocks in pairs { fixed = 4, growing = 5 } do
-      local file = assert(io.open(("%s/%s.svg"):format(folder, name)))
-      local _, n = file:read("*a"):gsub("stroke=\"white\"", "")
-      file:close()
+      local _, n = helper.read(("%s/%s.svg"):format(folder, name)):gsub("stroke=\"white\"", "")
       assert.are.equal(blocks, n)
     end
     os.execute("rm -r " .. folder)

@@ -122,19 +122,8 @@ end
 
 local folder
 
-local function write(name, text)
-  local file = assert(io.open(folder .. "/" .. name, "wb"))
-  file:write(text)
-  file:close()
-  return folder .. "/" .. name
-end
-
-local function read(name)
-  local file = assert(io.open(folder .. "/" .. name, "rb"))
-  local text = file:read("*a")
-  file:close()
-  return text
-end
+local function write(name, text) return helper.write(folder .. "/" .. name, text) end
+local function read(name) return helper.read(folder .. "/" .. name) end
 
 -- Rounds of changes to each good file; how many were still read.
 local function fuzz(reader, good, mend)

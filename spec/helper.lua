@@ -108,6 +108,27 @@ function helper.folder()
   return ask "mktemp -d -p /dev/shm 2>/dev/null || mktemp -d"
 end
 
+-- The text of a file.
+function helper.read(path)
+  local file = assert(io.open(path, "rb"))
+  local text = file:read("*a")
+  file:close()
+  return text
+end
+
+-- Writes a file; gives its path.
+function helper.write(path, text)
+  local file = assert(io.open(path, "wb"))
+  file:write(text)
+  file:close()
+  return path
+end
+
+-- Collects what nobody holds: finalizers may let go of more.
+function helper.settle()
+  for _ = 1, 3 do collectgarbage() end
+end
+
 -- What a script's file prints, stderr included, run by the interpreter at hand (the parent of the shell).
 -- `prefix` stands before the interpreter in the shell's command, `arguments` after the file.
 function helper.run_file(path, arguments, prefix)
@@ -120,10 +141,7 @@ end
 
 -- The same for a script's text.
 function helper.run(script, prefix)
-  local name = os.tmpname()
-  local file = assert(io.open(name, "wb"))
-  file:write(script)
-  file:close()
+  local name = helper.write(os.tmpname(), script)
   local text = helper.run_file(name, nil, prefix)
   os.remove(name)
   return text

@@ -11,20 +11,8 @@ local DTYPES = { "float32", "float64", "float16", "bfloat16", "int64", "int32", 
 local folder
 
 local function path(name) return folder .. "/" .. name end
-
-local function read(name)
-  local file = assert(io.open(path(name), "rb"))
-  local text = file:read("*a")
-  file:close()
-  return text
-end
-
-local function write(name, text)
-  local file = assert(io.open(path(name), "wb"))
-  file:write(text)
-  file:close()
-  return path(name)
-end
+local function read(name) return helper.read(path(name)) end
+local function write(name, text) return helper.write(path(name), text) end
 
 -- The files in the folder, hidden ones included.
 local function listing()

@@ -6,9 +6,7 @@ local nn, F, optim = cnn.nn, cnn.F, cnn.optim
 
 local MIB = 2 ^ 20
 
-local function settle()
-  for _ = 1, 3 do collectgarbage() end
-end
+local settle = helper.settle
 
 describe("memory", function()
   -- In a process of its own: with a large Lua heap collections are rarer. CNN_LONG=1 runs a million.

@@ -6,9 +6,7 @@ local nn, F = cnn.nn, cnn.F
 
 local function activations() return cnn.memory_stats().kinds["activations"].current end
 
-local function settle()
-  for _ = 1, 2 do collectgarbage() end
-end
+local settle = helper.settle
 
 -- A network of many kinds of layers, on sizes that are worth packing.
 local function network()

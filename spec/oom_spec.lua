@@ -8,7 +8,7 @@ local nn, optim = cnn.nn, cnn.optim
 local MIB = 2 ^ 20
 
 local function settle()
-  for _ = 1, 3 do collectgarbage() end
+  helper.settle()
   cnn.tensor(0):free()
   cnn.empty_cache()
 end

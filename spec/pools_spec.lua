@@ -6,9 +6,7 @@ local nn, F, optim = cnn.nn, cnn.F, cnn.optim
 
 local MIB = 2 ^ 20
 
-local function settle()
-  for _ = 1, 3 do collectgarbage() end
-end
+local settle = helper.settle
 
 local function live(pool)
   return pool:stats().allocated_bytes.current

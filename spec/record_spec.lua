@@ -4,12 +4,7 @@ local cnn = require "cnn"
 local helper = require "spec.helper"
 local nn = cnn.nn
 
-local function read(path)
-  local file = assert(io.open(path, "rb"))
-  local text = file:read("*a")
-  file:close()
-  return text
-end
+local read = helper.read
 
 -- "record_spec.lua:<line>" of the caller's next line but `back`.
 local function here(back)
@@ -17,9 +12,7 @@ local function here(back)
 end
 
 -- Garbage must not go between two looks at the counters.
-local function settle()
-  for _ = 1, 2 do collectgarbage() end
-end
+local settle = helper.settle
 
 local function used_blocks(snapshot)
   local list = {}

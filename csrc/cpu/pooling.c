@@ -255,6 +255,17 @@ static size_t row_bytes(const pool *p, int64_t columns) {
   return cnn_align((size_t)columns * computed_size(p));
 }
 
+// What a kernel plans is what it reads of its call.
+typedef void (*read_fn)(const cnn_call *call, pool *p, cnn_tasks *t, bool adaptive);
+
+static cnn_status plan_by(cnn_call *call, read_fn read, bool adaptive) {
+  pool p;
+  cnn_tasks t;
+  read(call, &p, &t, adaptive);
+  call->scratch_bytes = cnn_tasks_bytes(&t);
+  return CNN_OK;
+}
+
 // ---------------------------------------------------------------------------------------------
 // Max pooling
 
@@ -285,22 +296,14 @@ static cnn_status run_max(cnn_call *call, bool adaptive) {
   return CNN_OK;
 }
 
-static cnn_status plan_max(cnn_call *call, bool adaptive) {
-  pool p;
-  cnn_tasks t;
-  read_max(call, &p, &t, adaptive);
-  call->scratch_bytes = cnn_tasks_bytes(&t);
-  return CNN_OK;
-}
-
 static cnn_status plan_max_pool(cnn_call *call) {
-  return plan_max(call, false);
+  return plan_by(call, read_max, false);
 }
 static cnn_status run_max_pool(cnn_call *call) {
   return run_max(call, false);
 }
 static cnn_status plan_adaptive_max_pool(cnn_call *call) {
-  return plan_max(call, true);
+  return plan_by(call, read_max, true);
 }
 static cnn_status run_adaptive_max_pool(cnn_call *call) {
   return run_max(call, true);
@@ -408,16 +411,6 @@ static void read_avg_backward(const cnn_call *call, pool *p, cnn_tasks *t, bool 
                       : row_bytes(p, p->pitch) + 2 * row_bytes(p, p->out[2]) + columns_bytes(p));
 }
 
-typedef void (*read_fn)(const cnn_call *call, pool *p, cnn_tasks *t, bool adaptive);
-
-static cnn_status plan_means(cnn_call *call, read_fn read, bool adaptive) {
-  pool p;
-  cnn_tasks t;
-  read(call, &p, &t, adaptive);
-  call->scratch_bytes = cnn_tasks_bytes(&t);
-  return CNN_OK;
-}
-
 static cnn_status run_means(cnn_call *call, bool adaptive) {
   pool p;
   cnn_tasks t;
@@ -441,25 +434,25 @@ static cnn_status run_means_backward(cnn_call *call, bool adaptive) {
 }
 
 static cnn_status plan_avg(cnn_call *call) {
-  return plan_means(call, read_avg, false);
+  return plan_by(call, read_avg, false);
 }
 static cnn_status run_avg(cnn_call *call) {
   return run_means(call, false);
 }
 static cnn_status plan_adaptive_avg(cnn_call *call) {
-  return plan_means(call, read_avg, true);
+  return plan_by(call, read_avg, true);
 }
 static cnn_status run_adaptive_avg(cnn_call *call) {
   return run_means(call, true);
 }
 static cnn_status plan_avg_backward(cnn_call *call) {
-  return plan_means(call, read_avg_backward, false);
+  return plan_by(call, read_avg_backward, false);
 }
 static cnn_status run_avg_backward(cnn_call *call) {
   return run_means_backward(call, false);
 }
 static cnn_status plan_adaptive_avg_backward(cnn_call *call) {
-  return plan_means(call, read_avg_backward, true);
+  return plan_by(call, read_avg_backward, true);
 }
 static cnn_status run_adaptive_avg_backward(cnn_call *call) {
   return run_means_backward(call, true);

@@ -58,7 +58,8 @@ end
 -- ---------------------------------------------------------------------------------------------
 -- For people
 
-function memory.bytes_text(bytes)
+-- "1.50 MiB": bytes in the largest unit that they fill, with `digits` (2) behind the point.
+function memory.bytes_text(bytes, digits)
   local size = math.abs(bytes)
   if size < 1024 then return ("%d B"):format(bytes) end
   local units, i = { "KiB", "MiB", "GiB", "TiB" }, 1
@@ -66,7 +67,7 @@ function memory.bytes_text(bytes)
   while math.abs(size) >= 1024 and i < #units do
     size, i = size / 1024, i + 1
   end
-  return ("%.2f %s"):format(size, units[i])
+  return ("%." .. (digits or 2) .. "f %s"):format(size, units[i])
 end
 
 local KINDS = {

@@ -2,35 +2,17 @@
 -- model:summary{input = {1, 4}}: a table of layers with output shapes, parameters, activation bytes and
 -- multiply-adds. The model runs once on the meta device: no data is touched, no memory is taken.
 local core = require "cnn.core"
+local memory = require "cnn.memory"
+local rehearsal = require "cnn.rehearsal"
 local base = require "cnn.nn.module"
 
-local function human_bytes(n)
-  local units = { "B", "KiB", "MiB", "GiB", "TiB" }
-  local i = 1
-  while n >= 1024 and i < #units do n, i = n / 1024, i + 1 end
-  return i == 1 and ("%d B"):format(n) or ("%.1f %s"):format(n, units[i])
-end
+local function human_bytes(n) return memory.bytes_text(n, 1) end
 
 local function human_count(n)
   if n >= 1e9 then return ("%.2f G"):format(n / 1e9) end
   if n >= 1e6 then return ("%.2f M"):format(n / 1e6) end
   if n >= 1e3 then return ("%.2f k"):format(n / 1e3) end
   return ("%d"):format(n)
-end
-
--- Exchanges all parameters and buffers for meta twins; returns what puts them back.
-local function to_meta(model)
-  local pairs_ = {}
-  for _, kind in ipairs { "parameter", "buffer" } do
-    local _, tensors = core.module_tensors(model, kind)
-    for _, t in ipairs(tensors) do
-      pairs_[#pairs_ + 1] = { t, core._to(t:detach(), nil, "meta") }
-    end
-  end
-  for _, p in ipairs(pairs_) do core.tensor_swap(p[1], p[2]) end
-  return function()
-    for _, p in ipairs(pairs_) do core.tensor_swap(p[1], p[2]) end
-  end
 end
 
 -- The inputs that the options describe: a shape, a list of shapes, or tensors.
@@ -116,15 +98,11 @@ end
 -- parameter_bytes, activation_bytes, work.
 return function(model, options)
   local inputs = meta_inputs(options or {})
-  local training = {}
-  for _, m in ipairs(model:modules()) do training[m] = m.training end
-  local rows = {}
-  local restore = to_meta(model)
-  model:eval()
-  local ok, err = run(model, inputs, rows)
-  for m, on in pairs(training) do m.training = on end
-  restore()
-  if not ok then error(err, 0) end
+  local rows, plan = {}, { model = model, mode = "infer" }
+  rehearsal.on_twins(plan, rehearsal.meta_twin(plan), function()
+    local ok, err = run(model, inputs, rows)
+    if not ok then error(err, 0) end
+  end)
   local summary = setmetatable({ rows = rows, parameters = 0, trainable = 0, parameter_bytes = 0,
     activation_bytes = 0, work = 0 }, Summary)
   for _, p in ipairs(model:parameters()) do

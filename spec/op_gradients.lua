@@ -115,7 +115,7 @@ local function check_direction(where, f, by, cotangents, found, factor)
 end
 
 gradients_of.wanted, gradients_of.evaluate, gradients_of.gradients = wanted, evaluate, gradients
-gradients_of.leaf, gradients_of.noise = leaf, noise
+gradients_of.noise = noise
 
 local function located(f, by, message)
   local fresh = {}
@@ -131,17 +131,24 @@ local function check_gradient(where, f, by, cotangents, found, factor)
   if not ok then located(f, by, message) end
 end
 
+local function leaves_of(arguments, places)
+  local leaves = {}
+  for i, place in ipairs(places) do leaves[i] = leaf(arguments.tensors[place]) end
+  return leaves
+end
+
 local function with_leaves(sample, arguments, places, leaves)
   local at = {}
   for i, place in ipairs(places) do at[place] = leaves[i] end
   return words.replaced(sample, arguments, function(x, _, number) return at[number] or x end)
 end
+gradients_of.leaves_of, gradients_of.with_leaves = leaves_of, with_leaves
 
 local function check_refused_gradient(entry, sample, arguments)
   local where = describe(entry, sample, { dtype = "float64" })
-  local leaves, places = {}, wanted(sample, arguments)
-  for i, place in ipairs(places) do leaves[i] = leaf(arguments.tensors[place]) end
+  local places = wanted(sample, arguments)
   if #places == 0 then return end
+  local leaves = leaves_of(arguments, places)
   local ok, results = pcall(evaluate, entry, sample, with_leaves(sample, arguments, places, leaves))
   if not ok then return end
   for i, y in ipairs(results) do
@@ -151,8 +158,7 @@ end
 
 -- The second derivatives of one sample, contiguous.
 local function check_second(entry, sample, where, arguments, places, rng, refused)
-  local by = {}
-  for i, place in ipairs(places) do by[i] = leaf(arguments.tensors[place]) end
+  local by = leaves_of(arguments, places)
   local n = #by
   local results = evaluate(entry, sample, with_leaves(sample, arguments, places, by), rng)
   local kept = {}
@@ -194,9 +200,8 @@ end
 local function check_form(entry, sample, context, places, rng, cotangents)
   local where = describe(entry, sample, context)
   local arguments = words.arguments(sample, context)
-  local own, plain, weights = {}, {}, {}
+  local own, plain, weights = leaves_of(arguments, places), {}, {}
   for i, place in ipairs(places) do
-    own[i] = leaf(arguments.tensors[place])
     plain[i] = leaf(arguments.tensors[place]:contiguous():to("float64"):clone())
   end
   local wide = words.replaced(sample, arguments, function(x)
@@ -231,8 +236,7 @@ function gradients_of.check(entry)
     elseif float and #places > 0 then
       local rng = core.get_rng_state()
       local factor = tolerance(entry, sample, "grad_tol", "float64", { float64 = 1 })
-      local by, cotangents = {}, {}
-      for i, place in ipairs(places) do by[i] = leaf(arguments.tensors[place]) end
+      local by, cotangents = leaves_of(arguments, places), {}
       local function f(given) return evaluate(entry, sample, with_leaves(sample, arguments, places, given), rng) end
       local results = f(by)
       for i, y in ipairs(results) do cotangents[i] = noise(y, 100 + i) end

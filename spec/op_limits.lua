@@ -179,12 +179,8 @@ function limits.failures(entry)
     local arguments = words.arguments(sample, context)
     local places = gradients.wanted(sample, arguments)
     if #places > 0 then
-      local at, leaves, cotangents = {}, {}, {}
-      for i, place in ipairs(places) do
-        leaves[i] = gradients.leaf(arguments.tensors[place])
-        at[place] = leaves[i]
-      end
-      local given = words.replaced(sample, arguments, function(x, _, i) return at[i] or x end)
+      local leaves, cotangents = gradients.leaves_of(arguments, places), {}
+      local given = gradients.with_leaves(sample, arguments, places, leaves)
       for i, y in ipairs(gradients.evaluate(entry, sample, given, rng)) do
         cotangents[i] = gradients.noise(y, 100 + i):to(y.dtype)
       end
@@ -307,12 +303,8 @@ local function large_call(entry, sample, arguments, rng)
     end)
     return checks.outcome(entry, call(caller(entry), fresh), fresh)
   end
-  local at, leaves, list = {}, {}, {}
-  for i, place in ipairs(places) do
-    leaves[i] = gradients.leaf(arguments.tensors[place])
-    at[place] = leaves[i]
-  end
-  local given = words.replaced(sample, arguments, function(x, _, i) return at[i] or x end)
+  local leaves, list = gradients.leaves_of(arguments, places), {}
+  local given = gradients.with_leaves(sample, arguments, places, leaves)
   local results = gradients.evaluate(entry, sample, given)
   local cotangents = {}
   for i, y in ipairs(results) do

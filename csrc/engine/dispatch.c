@@ -22,6 +22,7 @@ typedef struct dispatch {
   const cnn_op_entry *e;
   bool in_place; // the form x:op_()
   bool record;
+  cnn_tensor *spent; // an argument that the caller gives up, or NULL
   cnn_arg args[CNN_MAX_ARGS];
   cnn_infer infer;
   int n_in, capacity;
@@ -520,6 +521,36 @@ static cnn_status run_self(dispatch *d, cnn_results *r) {
   return CNN_OK;
 }
 
+// Whether the result may take the bytes of the argument that the caller gives up. Who could still
+// read them holds the buffer (views, saved tensors), or will, when this op saves its input.
+static bool may_take_over(const dispatch *d) {
+  const cnn_tensor *x = d->spent;
+  const cnn_meta *y = &d->infer.out[0];
+  unsigned elementwise = d->e->op->flags & (CNN_OP_IN_PLACE | CNN_OP_MOVES);
+  if (!x || elementwise != CNN_OP_IN_PLACE || d->infer.n_out != 1 || d->ctx->packer) return false;
+  if (cnn_refs(x) != 1 || cnn_refs(x->buffer) != 1 || x->buffer->release || x->base) return false;
+  if (y->dtype != (cnn_dtype)x->dtype || !cnn_device_equal(y->device, x->device) ||
+      !cnn_shape_equal(y->ndim, y->shape, x->ndim, x->shape) ||
+      !cnn_shape_equal(y->ndim, y->strides, x->ndim, x->strides))
+    return false;
+  bool argument = false;
+  for (int i = 0; i < d->n_in; i++) {
+    if (d->in[i] != x) continue;
+    if (d->record && cnn_node_saves(d->e, d->in, d->declared, d->n_in, i)) return false;
+    argument = true;
+  }
+  return argument;
+}
+
+static cnn_status make_result(dispatch *d, int i, cnn_tensor **out) {
+  if (!may_take_over(d)) return cnn_tensor_empty(d->ctx, &d->infer.out[i], out);
+  CNN_TRY(cnn_tensor_on(d->ctx, d->spent->buffer, &d->infer.out[i], d->spent->offset, out));
+  if (d->ctx->inference) (*out)->flags |= CNN_INFERENCE;
+  if ((*out)->buffer->kind == CNN_KIND_OTHER)
+    cnn_buffer_retag((*out)->buffer, (cnn_kind)d->ctx->kind);
+  return CNN_OK;
+}
+
 static cnn_status run_fresh(dispatch *d, cnn_results *r) {
   cnn_tensor *out[CNN_MAX_RESULTS];
   cnn_dtype dtypes[CNN_MAX_RESULTS];
@@ -532,7 +563,7 @@ static cnn_status run_fresh(dispatch *d, cnn_results *r) {
   uint8_t kind = d->ctx->kind;
   if (d->record && kind == CNN_KIND_OTHER) d->ctx->kind = CNN_KIND_ACTIVATION;
   while (made < n_out && status == CNN_OK) {
-    status = cnn_tensor_empty(d->ctx, &d->infer.out[made], &out[made]);
+    status = make_result(d, made, &out[made]);
     if (status == CNN_OK) made++;
   }
   if (status == CNN_OK && d->record) status = finish_record(d, out, n_out, &node);
@@ -669,8 +700,8 @@ static cnn_status run_in_place(dispatch *d, const cnn_arg *args, int n_args, cnn
   return CNN_OK;
 }
 
-static cnn_status enter(cnn_context *ctx, int op, const cnn_arg *args, int n_args, cnn_results *r,
-                        bool in_place) {
+static cnn_status enter(cnn_context *ctx, int op, const cnn_arg *args, int n_args,
+                        cnn_tensor *spent, cnn_results *r, bool in_place) {
   dispatch d;
   d.ctx = ctx;
   d.id = op;
@@ -681,6 +712,7 @@ static cnn_status enter(cnn_context *ctx, int op, const cnn_arg *args, int n_arg
     if (chosen >= 0) d.id = chosen, d.e = cnn_op_at(chosen);
   }
   d.in_place = in_place;
+  d.spent = spent;
   d.n_in = 0;
   d.in = d.inline_in;
   const char *outer = ctx->op;
@@ -693,10 +725,15 @@ static cnn_status enter(cnn_context *ctx, int op, const cnn_arg *args, int n_arg
 }
 
 cnn_status cnn_dispatch(cnn_context *ctx, int op, const cnn_arg *args, int n_args, cnn_results *r) {
-  return enter(ctx, op, args, n_args, r, false);
+  return enter(ctx, op, args, n_args, NULL, r, false);
+}
+
+cnn_status cnn_dispatch_over(cnn_context *ctx, int op, const cnn_arg *args, int n_args,
+                             cnn_tensor *spent, cnn_results *r) {
+  return enter(ctx, op, args, n_args, spent, r, false);
 }
 
 cnn_status cnn_dispatch_in_place(cnn_context *ctx, int op, const cnn_arg *args, int n_args,
                                  cnn_results *r) {
-  return enter(ctx, op, args, n_args, r, true);
+  return enter(ctx, op, args, n_args, NULL, r, true);
 }

@@ -184,6 +184,8 @@ $(LUA_DIR)/cnn_%.so: $(OUT)/cnn_%.so
 	@mkdir -p $(@D)
 	@ln -sf ../../../$(<F) $@ && touch -h $@
 
+include cuda/cuda.mk
+
 # ---- Programs in C: tests, benchmarks, the example of a host -----------------------------------
 
 $(OUT)/bin/%: %.c $(OUT)/libcnn.a

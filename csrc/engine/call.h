@@ -142,6 +142,11 @@ cnn_status cnn_check_dim(cnn_context *ctx, const char *name, int64_t dim, int nd
 cnn_status cnn_check_dims(cnn_context *ctx, const char *name, const cnn_arg *arg, int ndim,
                           uint32_t *mask);
 
+// The number arguments of an elementwise op (at most 4), in order, as elements of `dtype` one after
+// the other. Those of functions of one tensor are bounds or values: outside of an integer type they
+// become its ends (clamp's infinities above all); factors wrap as products do.
+void cnn_number_params(const cnn_call *call, cnn_dtype dtype, double params[4]);
+
 #ifdef __cplusplus
 }
 #endif

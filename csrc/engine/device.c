@@ -72,8 +72,9 @@ cnn_status cnn_cuda_load(cnn_context *ctx, const char *path) {
   if (!already) open_driver(path);
   pthread_mutex_unlock(&opening);
   if (already)
-    return cnn_fail(ctx, CNN_STATE, "there are CUDA devices already, of %s: this must come before "
-                                    "the first use of one",
+    return cnn_fail(ctx, CNN_STATE,
+                    "there are CUDA devices already, of %s: this must come before "
+                    "the first use of one",
                     table.name);
   return cnn_cuda_open() ? CNN_OK : cnn_fail(ctx, CNN_DEVICE, "%s", reason);
 }

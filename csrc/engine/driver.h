@@ -2,7 +2,7 @@
 // What a plugin for a device brings (cuda/): one table, filled by its one exported function.
 //
 // The plugin resolves no symbol of the core. It compiles the few files of the core that have no
-// state (base/dtype.c, base/shape.c, base/status.c, engine/dims.c) a second time; all else that it
+// state (base/dtype.c, base/shape.c, base/status.c, engine/call.c) a second time; all else that it
 // needs comes in the host table. Op ids are those of ops.def: both sides say how many ops there
 // are, a checksum of their names, and the sizes of the structures they share, so that a plugin of
 // another build is refused.
@@ -21,10 +21,10 @@
 typedef struct cnn_host {
   int abi;
   int op_count;
-  uint64_t op_names;                               // cnn_driver_names
-  size_t context_size, call_size, driver_size;     // of cnn_context, cnn_call, cnn_driver
-  const char *(*op_name)(int id);                  // static storage
-  void *(*alloc)(size_t bytes);                    // as malloc, counted by fault injection
+  uint64_t op_names;                           // cnn_driver_names
+  size_t context_size, call_size, driver_size; // of cnn_context, cnn_call, cnn_driver
+  const char *(*op_name)(int id);              // static storage
+  void *(*alloc)(size_t bytes);                // as malloc, counted by fault injection
   void (*free)(void *p);
 } cnn_host;
 
@@ -70,6 +70,9 @@ typedef struct cnn_driver {
   // Whether each op is to be waited for, so that an error is raised by the call that made it.
   void (*set_sync)(bool on);
   bool (*is_sync)(void);
+  // Whether float32 products and convolutions may round their factors to TF32. Off at first.
+  void (*set_tf32)(bool on);
+  bool (*allows_tf32)(void);
 
   cnn_status (*stream_create)(cnn_context *ctx, int index, int priority, void **stream);
   void (*stream_destroy)(int index, void *stream);

@@ -59,6 +59,9 @@ typedef enum cnn_box_kind {
   CNN_BOX_ARCHIVE,
   CNN_BOX_LOADER,
   CNN_BOX_POOL,
+  CNN_BOX_STREAM, // these three: cuda.c
+  CNN_BOX_EVENT,
+  CNN_BOX_PROGRAM,
   CNN_BOX_KINDS
 } cnn_box_kind;
 
@@ -191,6 +194,7 @@ void cnn_open_interrupt(lua_State *L, cnn_lua *S);
 void cnn_open_module(lua_State *L, cnn_lua *S);
 void cnn_open_optim(lua_State *L, cnn_lua *S);
 void cnn_open_pool(lua_State *L, cnn_lua *S);
+void cnn_open_cuda(lua_State *L, cnn_lua *S);
 void cnn_open_simulation(lua_State *L, cnn_lua *S);
 
 typedef struct cnn_function {

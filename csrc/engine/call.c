@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Dim arguments: negative ones count from the end. Also a part of the plugins of other devices.
+// What kernels read from a call's arguments. Also a part of the plugins of other devices.
 #include <inttypes.h>
 
 #include "base/context.h"
@@ -51,4 +51,33 @@ cnn_status cnn_check_dims(cnn_context *ctx, const char *name, const cnn_arg *arg
     *mask |= 1u << d;
   }
   return CNN_OK;
+}
+
+// The nearest value that the integer dtype has.
+static int64_t within(cnn_dtype dtype, int64_t v) {
+  if (dtype == CNN_U8) return v < 0 ? 0 : v > UINT8_MAX ? UINT8_MAX : v;
+  int bits = 8 * (int)cnn_dtype_size(dtype);
+  int64_t largest = INT64_MAX >> (64 - bits);
+  return v > largest ? largest : v < -largest - 1 ? -largest - 1 : v;
+}
+
+void cnn_number_params(const cnn_call *call, cnn_dtype dtype, double params[4]) {
+  char *at = (char *)params;
+  int seen = 0;
+  bool ends = call->n_in == 1 && !cnn_dtype_is_float(dtype) && dtype != CNN_BOOL;
+  for (int i = call->n_in; i < call->n_args && seen < 4; i++) {
+    const cnn_arg *a = &call->args[i];
+    if (a->kind != CNN_NUMBER && a->kind != CNN_INT) continue;
+    if (ends) {
+      int64_t v = a->i;
+      if (a->kind == CNN_NUMBER) cnn_element_set(CNN_I64, &v, a->d);
+      cnn_element_set_int(dtype, at, within(dtype, v));
+    } else if (a->kind == CNN_NUMBER) {
+      cnn_element_set(dtype, at, a->d);
+    } else {
+      cnn_element_set_int(dtype, at, a->i);
+    }
+    at += cnn_dtype_size(dtype);
+    seen++;
+  }
 }

@@ -33,53 +33,83 @@ local COMPARE = [[
     cnn.empty_cache()
     collectgarbage "stop"
   end
-  local function forward(model, x, segments)
-    if segments then return cnn.checkpoint_sequential(model, segments, x) end
+  local function forward(model, x, how)
+    if how.checkpoint then return cnn.checkpoint_sequential(model, how.checkpoint, x) end
     return model(x)
   end
-  local function infer(model, x, segments)
+  local function infer(model, x, how)
     model:eval()
-    cnn.scope(function() cnn.no_grad(forward, model, x, segments) end)
+    cnn.scope(function() cnn.no_grad(forward, model, x, how) end)
   end
-  local function train(model, x, segments)
+  local function train(model, x, how)
     local y = cnn.randint(1, 11, { x:size(1) })
     local opt = cnn.optim.AdamW(model:parameters())
+    if how.attach then opt:attach(model) end
+    local function loss()
+      local out = forward(model, x, how)
+      return cnn.F.cross_entropy(out, y)
+    end
+    local function micro()
+      ((how.save_on_cpu and cnn.save_on_cpu(loss) or loss()) / how.accumulate):backward()
+    end
     for _ = 1, 3 do
       cnn.scope(function()
         opt:zero_grad()
-        local out = forward(model, x, segments)
-        local loss = cnn.F.cross_entropy(out, y)
-        loss:backward()
+        if not how.accumulate then (how.save_on_cpu and cnn.save_on_cpu(loss) or loss()):backward() end
+        for i = 1, how.accumulate or 0 do
+          if how.attach and i < how.accumulate then
+            opt:accumulate(cnn.scope, micro)
+          else
+            cnn.scope(micro)
+          end
+        end
         opt:step()
       end)
     end
   end
-  local function predict(mode, segments, batch)
+  local function predict(mode, how, batch)
     local training = mode == "train" or nil
-    return cnn.estimate(m.new(), { input = shape(batch), mode = mode, checkpoint = segments,
+    return cnn.estimate(m.new(), { input = shape(batch), mode = mode, checkpoint = how.checkpoint,
+      attach = how.attach, save_on_cpu = how.save_on_cpu, accumulate = how.accumulate,
       loss = training and "cross_entropy", optimizer = training and "AdamW" })
   end
-  local function measure(mode, segments, batch)
-    (mode == "train" and train or infer)(m.new(), cnn.randn(shape(batch)), segments)
+  local function measure(mode, how, batch)
+    (mode == "train" and train or infer)(m.new(), cnn.randn(shape(batch)), how)
   end
-  local function run(mode, segments, batch)
-    local e = coroutine.wrap(predict)(mode, segments, batch) -- nothing stays behind on this stack
+  local function run(mode, how, batch)
+    local pool = how.pool and cnn.pool { limit = 256 * 2 ^ 20 }
+    local function within(fn, ...)
+      if pool then return cnn.with_pool(pool, fn, ...) end
+      return fn(...)
+    end
+    local e = coroutine.wrap(within)(predict, mode, how, batch) -- nothing stays behind on this stack
     clean()
-    local before = cnn.memory_stats()
+    local before = cnn.memory_stats(pool)
     assert(before.reserved_bytes.current == 0)
-    cnn.reset_peak_memory_stats()
-    coroutine.wrap(measure)(mode, segments, batch)
-    local s = cnn.memory_stats()
+    cnn.reset_peak_memory_stats(pool)
+    coroutine.wrap(within)(measure, mode, how, batch)
+    local s = cnn.memory_stats(pool)
     clean()
-    print(("%%s, %%s segments, batch %%d: %%d requested, %%d allocated, %%.2f of reserved"):format(mode,
-      segments or "no", batch, e.peak_requested - s.requested_bytes.peak, e.peak - s.allocated_bytes.peak,
+    local names = {}
+    for name, value in pairs(how) do names[#names + 1] = name .. " = " .. tostring(value) end
+    table.sort(names)
+    print(("%%s, {%%s}, batch %%d: %%d requested, %%d allocated, %%.2f of reserved"):format(mode,
+      table.concat(names, ", "), batch, e.peak_requested - s.requested_bytes.peak, e.peak - s.allocated_bytes.peak,
       e.peak_reserved / s.reserved_bytes.peak))
   end
   clean()
   for _, mode in ipairs { "infer", "train" } do
-    for _, segments in ipairs { false, 3 } do
-      for _, batch in ipairs { 2, 5, 16 } do run(mode, segments or nil, batch) end
+    for _, how in ipairs { {}, { checkpoint = 3 } } do
+      for _, batch in ipairs { 2, 5, 16 } do run(mode, how, batch) end
     end
+    run(mode, { pool = true }, 5)
+  end
+  for _, how in ipairs {
+    { attach = true }, { save_on_cpu = true }, { accumulate = 3 }, { attach = true, accumulate = 3 },
+    { attach = true, checkpoint = 3 }, { save_on_cpu = true, checkpoint = 3 },
+    { attach = true, save_on_cpu = true, checkpoint = 3, accumulate = 2, pool = true },
+  } do
+    for _, batch in ipairs { 5, 16 } do run("train", how, batch) end
   end
 ]]
 
@@ -96,7 +126,7 @@ describe("predicted memory", function()
         assert(requested == "0" and allocated == "0" and math.abs(reserved - 1) <= 0.02, text)
         count = count + 1
       end
-      assert(count == 12, text)
+      assert(count == 28, text)
     end)
   end
 

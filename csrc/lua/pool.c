@@ -79,6 +79,21 @@ static int pool_gc(lua_State *L) {
   return 0;
 }
 
+static const char current_key; // in the registry: the handle of the pool in use
+
+static void set_current(lua_State *L, int i) {
+  lua_pushlightuserdata(L, (void *)(uintptr_t)&current_key);
+  lua_pushvalue(L, i);
+  lua_rawset(L, LUA_REGISTRYINDEX);
+}
+
+// current_pool(): the pool that with_pool is in, or nil.
+static int l_current_pool(lua_State *L) {
+  lua_pushlightuserdata(L, (void *)(uintptr_t)&current_key);
+  lua_rawget(L, LUA_REGISTRYINDEX);
+  return 1;
+}
+
 // with_pool(pool, fn, ...)
 static int l_with_pool(lua_State *L) {
   cnn_lua *S = cnn_state(L);
@@ -88,6 +103,10 @@ static int l_with_pool(lua_State *L) {
     return cnn_error(L, S, "with_pool: expected a function (or a module) to call, got %s",
                      cnn_describe(L, 2, got, sizeof got));
   }
+  luaL_checkstack(L, 4, "with_pool");
+  l_current_pool(L);
+  set_current(L, 1);
+  lua_replace(L, 1); // what was in use, until it is again
   cnn_pool_use use = {h->box.object, S->ctx.pools};
   S->ctx.pools = &use;
   S->pool = h;
@@ -96,6 +115,8 @@ static int l_with_pool(lua_State *L) {
   S->ctx.pools = use.outer;
   S->pool = before;
   S->L = L;
+  luaL_checkstack(L, 2, "with_pool");
+  set_current(L, 1);
   return failed ? lua_error(L) : lua_gettop(L) - 1;
 }
 
@@ -162,6 +183,7 @@ static int l_memory_debug(lua_State *L) {
 void cnn_open_pool(lua_State *L, cnn_lua *S) {
   static const cnn_function functions[] = {{"new_pool", l_new_pool},
                                            {"with_pool", l_with_pool},
+                                           {"current_pool", l_current_pool},
                                            {"memory_debug", l_memory_debug},
                                            {NULL, NULL}};
   static const cnn_function methods[] = {{"limit", l_limit},

@@ -91,6 +91,12 @@ local function predict(plan, inputs, target)
   return simulate(plan, inputs, targets)
 end
 
+-- Where the plan's bytes are: its pool, the one in use, or the device.
+local function place_of(plan)
+  local pool = plan.pool or core.current_pool()
+  return pool and pool:device() == plan.device and pool or plan.device
+end
+
 -- cnn.estimate(model, {input = {8, 3, 32, 32}, mode = "train", loss = "cross_entropy", optimizer = "AdamW"}):
 -- the bytes at the peak, by what they are for, without taking any. Fields: parameters, gradients,
 -- optimizer_state, activations, input, output, workspace, buffers and overhead (what blocks take beyond
@@ -105,13 +111,15 @@ function estimate.estimate(model, given)
 end
 
 -- cnn.max_batch(model, limit, {input = {3, 32, 32}, ...}): the largest batch whose predicted peak_reserved
--- is at most `limit` bytes (nil: the device's limit), and its estimate; 0 when not even one sample fits.
+-- is at most `limit` bytes (nil: the limit of the pool in use, or of the device), and its estimate; 0 when not
+-- even one sample fits.
 -- `input` and `target` are shapes without the batch, or functions from a batch size to shapes.
 function estimate.max_batch(model, limit, given)
   local plan = rehearsal.plan("max_batch", model, given or {})
-  if limit == nil then limit = core.memory_stats(plan.device).limit end
+  if limit == nil then limit = core.memory_stats(place_of(plan)).limit end
   if type(limit) ~= "number" or not (limit > 0) then
-    fail("max_batch: argument 2 (limit): expected a number of bytes, got " .. describe(limit))
+    fail("max_batch: argument 2 (limit): expected a number of bytes, or nil for the device's limit, got "
+      .. describe(limit))
   end
   local MOST = 2 ^ 24
   local function at(batch)
@@ -194,9 +202,10 @@ end
 
 -- One run for real, on copies of the model's tensors; the peaks above what was in use before.
 local function measure(plan, inputs, targets)
-  settle(plan.device)
-  local before = core.memory_stats(plan.device)
-  core.reset_peak_memory_stats(plan.device)
+  local place = place_of(plan)
+  settle(place)
+  local before = core.memory_stats(place)
+  core.reset_peak_memory_stats(place)
   local function copy(t)
     local dtype = plan.dtype and t:is_floating_point() and plan.dtype or nil
     if t.device == "meta" then
@@ -210,7 +219,7 @@ local function measure(plan, inputs, targets)
     rehearsal.run(plan, inputs, targets, function(spec)
       return core.functions.ones(spec.shape, { device = plan.device, dtype = spec.dtype })
     end, function() end)
-    after = core.memory_stats(plan.device)
+    after = core.memory_stats(place)
   end)
   return {
     peak = after.allocated_bytes.peak - before.allocated_bytes.current,
@@ -227,17 +236,26 @@ function estimate.measure_memory(model, given)
   local plan = rehearsal.plan("measure_memory", model, given or {}, MEASURE_OPTIONS)
   local batches = given.batches or { 1, 2, 4, 8 }
   if type(batches) ~= "table" or #batches < 2 then
-    fail("measure_memory: batches: expected a list of at least two batch sizes, got " .. describe(given.batches))
+    fail("measure_memory: batches: expected a list of at least two batch sizes, e.g. {1, 2, 4, 8}, got "
+      .. (type(batches) == "table" and ("%d of them"):format(#batches) or describe(batches)))
+  end
+  for i, batch in ipairs(batches) do
+    if type(batch) ~= "number" or batch < 1 or batch % 1 ~= 0 then
+      fail(("measure_memory: batches: entry %d: expected a whole number >= 1, got %s"):format(i, describe(batch)))
+    end
   end
   local rows = {}
-  for i, batch in ipairs(batches) do
-    local inputs = rehearsal.with_batch("measure_memory", "input", given.input, batch, plan.input_dtype)
-    local target = given.target
-      and rehearsal.with_batch("measure_memory", "target", given.target, batch, plan.input_dtype)
-    rows[i] = measure(plan, inputs, rehearsal.targets(plan, inputs, target))
-    rows[i].batch = batch
+  local function measure_all()
+    for i, batch in ipairs(batches) do
+      local inputs = rehearsal.with_batch("measure_memory", "input", given.input, batch, plan.input_dtype)
+      local target = given.target
+        and rehearsal.with_batch("measure_memory", "target", given.target, batch, plan.input_dtype)
+      rows[i] = measure(plan, inputs, rehearsal.targets(plan, inputs, target))
+      rows[i].batch = batch
+    end
+    settle(place_of(plan))
   end
-  settle(plan.device)
+  if plan.pool then core.with_pool(plan.pool, measure_all) else measure_all() end
   local fixed, per_sample, residual = fit(rows)
   return setmetatable({ rows = rows, fixed = fixed, per_sample = per_sample, residual = residual, mode = plan.mode },
     Measurement)

@@ -336,6 +336,73 @@ describe("predicted memory", function()
     assert.truthy(tostring(m):find("per sample", 1, true))
   end)
 
+  it("with the options of a training step is the measured one", function()
+    local model = perceptron()
+    local peaks = {}
+    for i, how in ipairs { {}, { attach = true }, { save_on_cpu = true }, { accumulate = 4 },
+      { attach = true, save_on_cpu = true, accumulate = 2 }, { device = cnn.pool { limit = 64 * 2 ^ 20 } } } do
+      how.mode, how.loss, how.optimizer = "train", "cross_entropy", "AdamW"
+      how.input = { 256, 64 }
+      local e = cnn.estimate(model, how)
+      how.input, how.batches = { 64 }, { 32, 256 }
+      local m = cnn.measure_memory(model, how)
+      assert.are.equal(e.peak_requested, m.rows[2].requested)
+      assert.are.equal(e.peak, m.rows[2].peak)
+      peaks[i] = e.peak_requested
+    end
+    assert.are.equal(peaks[1], peaks[6])
+    assert.is_true(peaks[3] < peaks[1] and peaks[4] > peaks[1])
+    local wide = nn.Sequential(nn.Linear(64, 512), nn.ReLU(), nn.Linear(512, 64))
+    local function peak(attach)
+      return cnn.estimate(wide, { input = { 1, 64 }, mode = "train", optimizer = "AdamW", attach = attach })
+    end
+    assert.is_true(peak(true).peak < peak(false).peak)
+  end)
+
+  it("does not step what an attached optimizer steps", function()
+    local model = perceptron()
+    local opt = optim.AdamW(model:parameters()):attach(model)
+    local weight = model[1].weight:detach():clone()
+    local function peak(optimizer, attach)
+      return cnn.estimate(model, { input = { 1, 64 }, mode = "train", optimizer = optimizer, attach = attach }).peak
+    end
+    assert.are.equal(peak("AdamW", true), peak(opt)) -- as it is
+    assert.is_true(peak(opt, false) > peak(opt))
+    assert.is_false(pcall(cnn.estimate, model, { input = { 1, 64 }, mode = "train", optimizer = opt,
+      loss = function(y) return y:sum():item() end }))
+    assert.is_true(model[1].weight:eq(weight):all():item())
+    assert.is_nil(opt.state[model[1].weight])
+    model(cnn.randn(1, 64)):sum():backward()
+    assert.is_nil(model[1].weight.grad)
+    assert.are.equal(1, opt.state[model[1].weight].step)
+    opt:detach()
+  end)
+
+  it("finds the largest batch for a pool", function()
+    local pool = cnn.pool { limit = 16 * 2 ^ 20, name = "small" }
+    local options = { input = { 64 }, mode = "train", loss = "cross_entropy", optimizer = "AdamW", accumulate = 2 }
+    local inside = cnn.with_pool(pool, cnn.max_batch, perceptron(), nil, options)
+    options.device = pool
+    assert.are.equal(inside, (cnn.max_batch(perceptron(), nil, options)))
+    assert.are.equal(inside, (cnn.max_batch(perceptron(), pool:limit(), options)))
+    -- And it does fit.
+    cnn.with_pool(pool, function()
+      local model = perceptron()
+      local opt = optim.AdamW(model:parameters())
+      local x, y = cnn.randn(inside, 64), cnn.ones(inside, { dtype = "int64" })
+      for _ = 1, 3 do
+        cnn.scope(function()
+          opt:zero_grad()
+          for _ = 1, 2 do
+            cnn.scope(function() (F.cross_entropy(model(x), y) / 2):backward() end)
+          end
+          opt:step()
+        end)
+      end
+    end)
+    assert.are.equal(0, pool:stats().failures)
+  end)
+
   it("per parameter is sixteen bytes with AdamW", function()
     assert.are.equal(16, cnn.bytes_per_parameter("adamw", "float32").total)
     assert.are.equal(16, cnn.bytes_per_parameter("AdamW", "mixed").total)
@@ -362,10 +429,31 @@ describe("predicted memory", function()
     says("cnn.measure_memory runs the model for real", { input = { 1, 64 }, mode = "train", loss = function(y)
       return y * y:sum():item()
     end })
+    local function train(text, options)
+      options.input, options.mode = options.input or { 1, 64 }, options.mode or "train"
+      says(text, options)
+    end
+    train("estimate: attach: there is no optimizer to step inside of backward: name it", { attach = true })
+    train("estimate: attach: expected true or false, got", { attach = "yes", optimizer = "SGD" })
+    train("is written in Lua: only built-in optimizers can step inside of backward; leave attach out",
+      { attach = true, optimizer = optim.Optimizer:extend("Sign") })
+    train("estimate: save_on_cpu: expected true, or {file = path}", { save_on_cpu = "/tmp" })
+    train("estimate: save_on_cpu: unknown option \"files\": did you mean \"file\"", { save_on_cpu = { files = "x" } })
+    train("estimate: accumulate: expected a whole number >= 1, got the number 0", { accumulate = 0 })
+    train("estimate: steps: expected a whole number >= 1", { steps = 1.5 })
+    train("estimate: dtype: expected \"float32\"", { dtype = "int64" })
+    train("estimate: device: expected a name such as \"cpu\", or a pool", { device = 1 })
+    for _, name in ipairs { "attach", "save_on_cpu", "accumulate", "checkpoint", "steps" } do
+      says(("estimate: %s is for mode = \"train\": the mode is \"infer\" unless"):format(name),
+        { input = { 1, 64 }, [name] = 2 })
+    end
     helper.raises("argument 1 (model): expected a module", function() cnn.estimate(1, { input = { 1 } }) end)
     helper.raises("argument 2 (limit)", function() cnn.max_batch(model, -1, { input = { 64 } }) end)
     helper.raises("at least two batch sizes", function()
       cnn.measure_memory(model, { input = { 64 }, batches = { 1 } })
+    end)
+    helper.raises("batches: entry 2: expected a whole number >= 1, got", function()
+      cnn.measure_memory(model, { input = { 64 }, batches = { 1, 0 } })
     end)
     helper.raises("a Sequential can be cut", function()
       cnn.estimate(nn.Linear(2, 2), { input = { 1, 2 }, mode = "train", checkpoint = 2 })

@@ -30,15 +30,16 @@ function Estimate:__tostring()
   return table.concat(lines, "\n")
 end
 
--- Raises an error of the model's, with where it was and what it means here.
-local function refuse(plan, problem)
+-- Raises an error of the model's, with where it was and what it means here. `batch`: of a real run.
+local function refuse(plan, problem, batch)
   if type(problem) ~= "string" then error(problem, 0) end
   local hint = ""
-  if problem:find("meta", 1, true) then
+  if not batch and problem:find("meta", 1, true) then
     hint = "\n  (a prediction runs on meta tensors, which have shapes and no values: what looks at values, such as "
       .. "item(), masks or nonzero, can't be predicted; cnn.measure_memory runs the model for real)"
   end
-  local start = ("%s: the model does not run on these shapes: "):format(plan.what)
+  local start = ("%s: the model does not run on these shapes%s: "):format(plan.what,
+    batch and (", with a batch of %d"):format(batch) or "")
   local _, text = pcall(fail, start)
   local place = text:sub(1, #text - #start)
   if problem:sub(1, #place) == place then problem = problem:sub(#place + 1) end
@@ -115,6 +116,10 @@ end
 -- even one sample fits.
 -- `input` and `target` are shapes without the batch, or functions from a batch size to shapes.
 function estimate.max_batch(model, limit, given)
+  if type(limit) == "table" and given == nil then
+    fail("max_batch: argument 2 (limit): expected a number of bytes, or nil for the device's limit; options come "
+      .. "third: cnn.max_batch(model, nil, {input = ...})")
+  end
   local plan = rehearsal.plan("max_batch", model, given or {})
   if limit == nil then limit = core.memory_stats(place_of(plan)).limit end
   if type(limit) ~= "number" or not (limit > 0) then
@@ -250,8 +255,9 @@ function estimate.measure_memory(model, given)
       local inputs = rehearsal.with_batch("measure_memory", "input", given.input, batch, plan.input_dtype)
       local target = given.target
         and rehearsal.with_batch("measure_memory", "target", given.target, batch, plan.input_dtype)
-      rows[i] = measure(plan, inputs, rehearsal.targets(plan, inputs, target))
-      rows[i].batch = batch
+      local ok, row = pcall(function() return measure(plan, inputs, rehearsal.targets(plan, inputs, target)) end)
+      if not ok then refuse(plan, row, batch) end
+      rows[i], row.batch = row, batch
     end
     settle(place_of(plan))
   end

@@ -19,6 +19,15 @@ local function pack(...) return { n = select("#", ...), ... } end
 -- ---------------------------------------------------------------------------------------------
 -- Reading options
 
+local dtypes = require("cnn.tensor").dtypes
+
+local function is_dtype(value)
+  for _, name in ipairs(dtypes) do
+    if value == name then return true end
+  end
+  return false
+end
+
 -- What describes one tensor: a shape, {shape =, dtype =} or a tensor like it.
 local function is_spec(value)
   if is_tensor(value) then return true end
@@ -28,6 +37,14 @@ end
 local function read_spec(what, name, value, dtype)
   if is_tensor(value) then return { shape = value.shape, dtype = value.dtype } end
   local shape, sizes = value.shape or value, {}
+  if type(shape) ~= "table" then
+    fail(("%s: %s: shape: expected a list such as {8, 16}, got %s"):format(what, name, describe(shape)))
+  end
+  if value.dtype ~= nil and not is_dtype(value.dtype) then
+    local near = type(value.dtype) == "string" and core.nearest(value.dtype, dtypes)
+    fail(("%s: %s: unknown dtype %s%s"):format(what, name, describe(value.dtype),
+      near and (": did you mean %q?"):format(near) or " (there are " .. table.concat(dtypes, ", ") .. ")"))
+  end
   for i, size in ipairs(shape) do
     if type(size) ~= "number" or size < 0 or size % 1 ~= 0 then
       fail(("%s: %s: size %d is %s, expected a whole number >= 0"):format(what, name, i, describe(size)))
@@ -56,7 +73,14 @@ end
 
 -- The specs with the batch size in front; functions are asked for them.
 function rehearsal.with_batch(what, name, value, batch, dtype)
-  if type(value) == "function" then return rehearsal.specs(what, name, value(batch), dtype) end
+  if type(value) == "function" then
+    local given = value(batch)
+    if type(given) ~= "table" and not is_tensor(given) then
+      fail(("%s: %s: the function gave %s for a batch of %d: expected a shape such as {batch, 16}, or a list of those")
+        :format(what, name, describe(given), batch))
+    end
+    return rehearsal.specs(what, name, given, dtype)
+  end
   local list = rehearsal.specs(what, name, value, dtype)
   for _, spec in ipairs(list) do
     local shape = { batch }
@@ -141,6 +165,10 @@ end
 local function read_step(plan, given)
   local what = plan.what
   plan.loss, plan.loss_name = loss_function(what, given.loss), given.loss
+  if given.target ~= nil and given.loss == nil then
+    fail(what .. ": target: without a loss nothing takes it: give loss = \"cross_entropy\", or a function of the "
+      .. "result and the target")
+  end
   local optimizer
   plan.make_optimizer, optimizer = optimizer_maker(what, given.optimizer, plan.model)
   plan.attach = options.expect(what, "attach", given.attach, "boolean")
@@ -175,10 +203,12 @@ end
 -- messages.
 function rehearsal.plan(what, model, given, names)
   if not core.is_module(model) then
-    fail(("%s: argument 1 (model): expected a module, got %s"):format(what, describe(model)))
+    fail(("%s: argument 1 (model): expected a module (a layer, a Sequential, an instance of a class that "
+      .. "nn.Module:extend made), got %s"):format(what, describe(model)))
   end
-  if type(given) ~= "table" then
-    fail(("%s: options: expected a table, e.g. {input = {1, 16}}, got %s"):format(what, describe(given)))
+  if type(given) ~= "table" or given[1] ~= nil then
+    fail(("%s: options: expected a table with names, e.g. {input = {8, 16}, mode = \"train\"}, got %s"):format(what,
+      type(given) == "table" and "a list" or describe(given)))
   end
   options.check(what, given, names or rehearsal.OPTIONS)
   local mode = given.mode or "infer"
@@ -208,6 +238,9 @@ function rehearsal.plan(what, model, given, names)
   elseif given.device ~= nil and type(given.device) ~= "string" then
     fail(("%s: device: expected a name such as \"cpu\", or a pool of cnn.pool, got %s"):format(what,
       describe(given.device)))
+  end
+  if given.device == "meta" then
+    fail(what .. ": device: \"meta\" has no memory: name the device that the model is to run on, e.g. \"cpu\"")
   end
   plan.device = plan.pool and plan.pool:device() or given.device or rehearsal.device_of(model)
   plan.input_dtype = given.dtype or rehearsal.dtype_of(model)
@@ -348,6 +381,10 @@ local function backward(plan, ...)
     loss = core._save_on_cpu(plan.file, loss_of, plan, ...)
   else
     loss = loss_of(plan, ...)
+  end
+  if not is_tensor(loss) or loss:numel() ~= 1 then
+    fail("the loss must be one number to go back from, but it is " .. (is_tensor(loss) and "a tensor of shape "
+      .. tostring(loss.shape) .. ": reduce it, e.g. by :mean()" or describe(loss) .. ": return a tensor"))
   end
   if plan.accumulate > 1 then loss = loss / plan.accumulate end
   loss:backward()

@@ -502,6 +502,7 @@ static bool may_take_over(const dispatch *d) {
 static cnn_status make_result(dispatch *d, int i, cnn_tensor **out) {
   if (!may_take_over(d)) return cnn_tensor_empty(d->ctx, &d->infer.out[i], out);
   CNN_TRY(cnn_tensor_on(d->ctx, d->spent->buffer, &d->infer.out[i], d->spent->offset, out));
+  cnn_buffer_bump((*out)->buffer); // copies of the old elements (engine/pack.c) are out of date
   if (d->ctx->inference) (*out)->flags |= CNN_INFERENCE;
   if ((*out)->buffer->kind == CNN_KIND_OTHER)
     cnn_buffer_retag((*out)->buffer, (cnn_kind)d->ctx->kind);

@@ -73,7 +73,7 @@ local expected = {
   },
   memory_growth = {
     "batch  inference   training", "%^ +64 +%d+ +%d+",
-    "%inference = 11048 %+ B x %d+, off by at most 0 bytes; the parameters: 11048 bytes",
+    "%inference = 11048 %+ B x 432, off by at most 0 bytes; the parameters: 11048 bytes",
     "%^training = max%(.*off by at most 0 bytes",
     "fixed at the end: parameters, gradients and a loss of 4 bytes: true",
   },

@@ -330,10 +330,10 @@ local function group(list, by)
   return groups
 end
 
--- cnn.live{group =, device =} (or cnn.live(device)): what is live on the device now, after a collection, the largest first: a list of
--- {bytes, requested, kind, shape, dtype, requires_grad, handles (how many Lua has), held (by what), origin (when
--- recorded)}, with `bytes` and `count` of all. Tensors that share bytes are one entry. What only a graph, an
--- optimizer or the library itself holds is there too; where nothing in Lua leads to it, without shape and dtype.
+-- cnn.live{group =, device =} or cnn.live(device): what is live on the device now, after a collection, the largest
+-- first: a list of {bytes, requested, kind, shape, dtype, requires_grad, handles (how many Lua has), held (by what),
+-- origin (when recorded)}, with `bytes` and `count` of all. Tensors that share bytes are one entry. What only a graph,
+-- an optimizer or the library itself holds is there too; where nothing in Lua leads to it, without shape and dtype.
 -- group = "kind", "dtype", "shape", "origin" or "held": a list of groups {name, bytes, count, entries ...}.
 -- tostring gives a table.
 function record.live(...)

@@ -311,7 +311,7 @@ describe("predicted memory", function()
     assert.is_true(e.peak_reserved <= limit)
     options.input = { batch, 64 }
     assert.are.equal(e.peak, cnn.estimate(model, options).peak)
-    options.input = { batch + 1, 64 }
+    options.input = { math.floor(batch * 9 / 8), 64 }
     assert.is_true(cnn.estimate(model, options).peak_reserved > limit)
     assert.are.equal(0, (cnn.max_batch(model, 1000, { input = { 64 } })))
     assert.are.equal(batch, (cnn.max_batch(model, limit, { input = function(n) return { n, 64 } end, mode = "train",
@@ -385,11 +385,11 @@ describe("predicted memory", function()
     options.device = pool
     assert.are.equal(inside, (cnn.max_batch(perceptron(), nil, options)))
     assert.are.equal(inside, (cnn.max_batch(perceptron(), pool:limit(), options)))
-    -- And it does fit.
-    cnn.with_pool(pool, function()
+    -- And it is: one more sample finds no room.
+    local function train(batch)
       local model = perceptron()
       local opt = optim.AdamW(model:parameters())
-      local x, y = cnn.randn(inside, 64), cnn.ones(inside, { dtype = "int64" })
+      local x, y = cnn.randn(batch, 64), cnn.ones(batch, { dtype = "int64" })
       for _ = 1, 3 do
         cnn.scope(function()
           opt:zero_grad()
@@ -399,8 +399,12 @@ describe("predicted memory", function()
           opt:step()
         end)
       end
-    end)
+    end
+    cnn.with_pool(pool, train, inside)
+    helper.settle()
+    cnn.empty_cache(pool)
     assert.are.equal(0, pool:stats().failures)
+    helper.raises("out of memory on cpu in pool \"small\"", cnn.with_pool, pool, train, inside + 1)
   end)
 
   it("per parameter is sixteen bytes with AdamW", function()

@@ -46,16 +46,16 @@ local function refuse(plan, problem, batch)
   fail(start .. problem .. hint)
 end
 
--- Begins a simulation of the plan's device.
-local function begin(plan)
-  local ok, problem = pcall(core.simulate, plan.device)
+-- Begins a simulation of the plan's device, with a limit in bytes if that is given.
+local function begin(plan, limit)
+  local ok, problem = pcall(core.simulate, plan.device, limit)
   if ok then return end
   local message = problem:gsub("^.-simulate: ", "", 1)
   fail(("%s: %s"):format(plan.what, message))
 end
 
--- Runs the plan in a simulation and returns its counts.
-local function simulate(plan, inputs, targets)
+-- Runs the plan in a simulation and returns its counts; nil when the limit is too low for it.
+local function simulate(plan, inputs, targets, limit)
   local default = core.get_default_device()
   local function prepare_and_run()
     core.set_default_device("meta")
@@ -76,20 +76,21 @@ local function simulate(plan, inputs, targets)
       return core.simulated()
     end)
   end
-  begin(plan)
+  begin(plan, limit)
   local ok, result = pcall(prepare_and_run)
   core.count_as()
   core.simulate()
   core.set_default_device(default)
+  if not ok and limit and tostring(result):find("out of memory on meta", 1, true) then return nil end
   if not ok then refuse(plan, result) end
   result.mode = plan.mode
   return setmetatable(result, Estimate)
 end
 
-local function predict(plan, inputs, target)
+local function predict(plan, inputs, target, limit)
   local ok, targets = pcall(rehearsal.targets, plan, inputs, target)
   if not ok then refuse(plan, targets) end
-  return simulate(plan, inputs, targets)
+  return simulate(plan, inputs, targets, limit)
 end
 
 -- Where the plan's bytes are: its pool, the one in use, or the device.
@@ -111,10 +112,9 @@ function estimate.estimate(model, given)
   return predict(plan, inputs, target)
 end
 
--- cnn.max_batch(model, limit, {input = {3, 32, 32}, ...}): the largest batch whose predicted peak_reserved
--- is at most `limit` bytes (nil: the limit of the pool in use, or of the device), and its estimate; 0 when not
--- even one sample fits.
--- `input` and `target` are shapes without the batch, or functions from a batch size to shapes.
+-- cnn.max_batch(model, limit, {input = {3, 32, 32}, ...}): the largest batch that runs within `limit` bytes (nil: the
+-- limit of the pool in use, or of the device), and its estimate; 0 when not even one sample does. `input` and `target`
+-- are shapes without the batch, or functions from a batch size to shapes.
 function estimate.max_batch(model, limit, given)
   if type(limit) == "table" and given == nil then
     fail("max_batch: argument 2 (limit): expected a number of bytes, or nil for the device's limit; options come "
@@ -127,18 +127,21 @@ function estimate.max_batch(model, limit, given)
       .. describe(limit))
   end
   local MOST = 2 ^ 24
+  -- What a batch takes, and the bytes left under the limit: less than 0 when it doesn't run there.
   local function at(batch)
     local inputs = rehearsal.with_batch("max_batch", "input", given.input, batch, plan.input_dtype)
     local target = given.target
       and rehearsal.with_batch("max_batch", "target", given.target, batch, plan.input_dtype)
-    return predict(plan, inputs, target)
+    local e = predict(plan, inputs, target, limit)
+    if e then return e, limit - e.peak_reserved end
+    e = predict(plan, inputs, target)
+    return e, math.min(limit - e.peak_reserved, -1)
   end
-  local function room(e) return limit - e.peak_reserved end
-  local best = at(1)
-  if room(best) < 0 then return 0, best end
+  local best, low_room = at(1)
+  if low_room < 0 then return 0, best end
   -- Peaks grow nearly in proportion: the next guess is where a line would meet the limit, at least a
   -- tenth into what is left to search, so that the search ends as surely as by halves.
-  local low, high, low_room, high_room = 1, nil, room(best), nil
+  local low, high, high_room = 1, nil, nil
   while not high or high - low > 1 do
     local guess
     if not high then
@@ -149,11 +152,11 @@ function estimate.max_batch(model, limit, given)
       guess = math.min(math.max(guess, low + 1), high - 1)
     end
     if guess > MOST then break end
-    local e = at(guess)
-    if room(e) >= 0 then
-      low, low_room, best = guess, room(e), e
+    local e, room = at(guess)
+    if room >= 0 then
+      low, low_room, best = guess, room, e
     else
-      high, high_room = guess, room(e)
+      high, high_room = guess, room
     end
   end
   return low, best

@@ -72,7 +72,7 @@ local expected = {
     "%under no_grad.* 8192", "%all freed +0", "%1000 temporaries .*true",
   },
   memory_growth = {
-    "parameters: 11048 bytes", "%^ +64 +52520 ", "inference = 11048 + B x 648, off by at most 0 bytes",
+    "parameters: 11048 bytes", "%^ +64 +38696 ", "inference = 11048 + B x 432, off by at most 0 bytes",
     "what is fixed is the parameters: true", "%^training = max%(.*off by at most 0 bytes",
     "what is fixed at the end is the parameters, their gradients and a loss of 4 bytes: true",
     "%= loss +9856 +98560 197120", "%loss:detach%(%) +64 +640 +1280", "%loss:item%(%) +0 +0 +0",

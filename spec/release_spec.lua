@@ -61,6 +61,76 @@ describe("under no_grad", function()
   end)
 end)
 
+-- Sequential gives a layer's input up once the layer has run: elementwise layers write over it, unless
+-- somebody can still read it.
+describe("an elementwise layer in a Sequential", function()
+  -- The same layers, one call each from Lua, whose handles hold every value.
+  local function one_by_one(model, x)
+    for i = 1, #model do x = model[i](x) end
+    return x
+  end
+
+  local function equal(a, b) return a:eq(b):all():item() end
+
+  local function at_once(model, x) return model(x) end
+
+  local function gradients(model, x, run)
+    cnn.manual_seed(3)
+    model:zero_grad()
+    x.grad = nil
+    local y = run(model, x)
+    cnn.sum(y * y):backward()
+    local list = { y, x.grad }
+    for _, p in ipairs(model:parameters()) do list[#list + 1] = p.grad end
+    return list
+  end
+
+  local function layers_of(names)
+    local list = {}
+    for i, name in ipairs(names) do
+      list[i] = name == "Linear" and nn.Linear(WIDTH, WIDTH) or name == "Softmax" and nn.Softmax(-1) or nn[name]()
+    end
+    return nn.Sequential(list)
+  end
+
+  local CASES = {
+    { "Linear", "ReLU", "Linear", "ReLU" }, { "ReLU", "Linear", "Dropout", "ReLU" }, { "Dropout", "ReLU" },
+    { "Identity", "ReLU", "Identity", "Dropout" }, { "Linear", "Sigmoid", "ReLU" }, { "Linear", "GELU", "ReLU" },
+    { "Linear", "Tanh", "Tanh", "SiLU", "Dropout" }, { "Linear", "ReLU", "Softmax", "Flatten", "ReLU" },
+  }
+  for _, case in ipairs(CASES) do
+    it("changes no value: " .. table.concat(case, ", "), function()
+      local model = layers_of(case)
+      local x = cnn.randn(BATCH, WIDTH):requires_grad_()
+      local before = x:detach():clone()
+      local a, b = gradients(model, x, at_once), gradients(model, x, one_by_one)
+      for i = 1, #b do assert.is_true(equal(a[i], b[i]), case[i]) end
+      assert.is_true(equal(before, x))
+      assert.is_true(equal(cnn.no_grad(model:eval(), x), cnn.no_grad(one_by_one, model, x)))
+      assert.is_true(equal(before, x))
+    end)
+  end
+
+  it("takes no memory of its own, with gradients or without", function()
+    local model, plain = stack(8, function(i) return i == 1 and nn.Linear(WIDTH, WIDTH) or nn.ReLU() end),
+      nn.Linear(WIDTH, WIDTH)
+    local x = cnn.randn(BATCH, WIDTH)
+    assert.are.equal(peak_of(cnn.no_grad, plain, x), peak_of(cnn.no_grad, model, x))
+    -- A ReLU saves its result: the first one writes over Linear's, which nobody saves, the others can't.
+    local dropout = stack(8, function(i) return i == 1 and nn.Linear(WIDTH, WIDTH) or nn.Dropout(0.1) end)
+    assert.are.equal(peak_of(plain, x), peak_of(dropout, x))
+    assert.are.equal(peak_of(plain, x), peak_of(nn.Sequential(plain, nn.ReLU()), x))
+    assert.are.equal(peak_of(plain, x) + 6 * EACH, peak_of(model, x))
+  end)
+
+  it("is counted among the activations when its input was none", function()
+    local frozen, scale = nn.Linear(WIDTH, WIDTH):requires_grad_(false), nn.PReLU()
+    local y = nn.Sequential(frozen, scale)(cnn.randn(BATCH, WIDTH))
+    assert.is_true(y.requires_grad)
+    assert.is_true(kind "activations" >= EACH)
+  end)
+end)
+
 describe("backward", function()
   it("frees what the graph saved, and gradients, as it goes", function()
     local model = stack(12, function() return nn.Tanh() end)

@@ -184,6 +184,7 @@ $(LUA_DIR)/cnn_%.so: $(OUT)/cnn_%.so
 	@mkdir -p $(@D)
 	@ln -sf ../../../$(<F) $@ && touch -h $@
 
+-include cuda/sim/sim.mk
 include cuda/cuda.mk
 
 # ---- Programs in C: tests, benchmarks, the example of a host -----------------------------------

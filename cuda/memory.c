@@ -30,7 +30,7 @@ static struct {
   CUresult (*attribute)(int *, CUdevice_attribute, CUdevice);
 } driver;
 
-static bool look_up(const char *name, void *function) {
+bool cuda_look_up(const char *name, void *function) {
   void *address = NULL;
   enum cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
   if (cudaGetDriverEntryPointByVersion(name, &address, 12000, cudaEnableDefault, &found) !=
@@ -46,13 +46,13 @@ static bool look_up(const char *name, void *function) {
 static bool find_driver(void) {
   static int found = -1;
   if (found < 0)
-    found = look_up("cuMemGetAllocationGranularity", &driver.granularity) &&
-            look_up("cuMemAddressReserve", &driver.reserve) &&
-            look_up("cuMemAddressFree", &driver.release) &&
-            look_up("cuMemCreate", &driver.create) && look_up("cuMemRelease", &driver.drop) &&
-            look_up("cuMemMap", &driver.map) && look_up("cuMemUnmap", &driver.unmap) &&
-            look_up("cuMemSetAccess", &driver.access) &&
-            look_up("cuDeviceGetAttribute", &driver.attribute);
+    found = cuda_look_up("cuMemGetAllocationGranularity", &driver.granularity) &&
+            cuda_look_up("cuMemAddressReserve", &driver.reserve) &&
+            cuda_look_up("cuMemAddressFree", &driver.release) &&
+            cuda_look_up("cuMemCreate", &driver.create) && cuda_look_up("cuMemRelease", &driver.drop) &&
+            cuda_look_up("cuMemMap", &driver.map) && cuda_look_up("cuMemUnmap", &driver.unmap) &&
+            cuda_look_up("cuMemSetAccess", &driver.access) &&
+            cuda_look_up("cuDeviceGetAttribute", &driver.attribute);
   return found;
 }
 

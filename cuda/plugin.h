@@ -60,6 +60,9 @@ void cuda_counts_get(int id, cnn_launch_counts *out);
 
 // Memory (memory.c).
 void cuda_memory_open(cuda_device *d);
+// A function of the driver's, by name, into the function pointer at `function`: the plugin links
+// with the runtime alone.
+bool cuda_look_up(const char *name, void *function);
 cnn_status cuda_copy(cnn_context *ctx, void *to, cnn_device to_device, const void *from,
                      cnn_device from_device, size_t bytes, bool non_blocking);
 cnn_status cuda_host_alloc(cnn_context *ctx, size_t bytes, void **memory);

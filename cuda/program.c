@@ -11,9 +11,25 @@
 
 typedef struct program {
   int index;
-  cudaLibrary_t library;
-  cudaKernel_t kernel;
+  CUmodule module;
+  CUfunction kernel;
 } program;
+
+static struct {
+  CUresult (*load)(CUmodule *, const void *);
+  CUresult (*unload)(CUmodule);
+  CUresult (*function)(CUfunction *, CUmodule, const char *);
+  CUresult (*launch)(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+                     CUstream, void **, void **);
+  CUresult (*error)(CUresult, const char **);
+} driver;
+
+static cnn_status check(cnn_context *ctx, CUresult r, const char *what) {
+  const char *text = "unknown error";
+  if (r == CUDA_SUCCESS) return CNN_OK;
+  driver.error(r, &text);
+  return cnn_fail(ctx, CNN_DEVICE, "CUDA: %s (%s)", text, what);
+}
 
 static struct {
   nvrtcResult (*create)(nvrtcProgram *, const char *, const char *, int, const char *const *,
@@ -50,6 +66,14 @@ static bool find_nvrtc(char *reason, size_t size) {
   };
   static bool found;
   if (found) return true;
+  if (!cuda_look_up("cuModuleLoadData", &driver.load) ||
+      !cuda_look_up("cuModuleUnload", &driver.unload) ||
+      !cuda_look_up("cuModuleGetFunction", &driver.function) ||
+      !cuda_look_up("cuLaunchKernel", &driver.launch) ||
+      !cuda_look_up("cuGetErrorString", &driver.error)) {
+    snprintf(reason, size, "the driver can't load it");
+    return false;
+  }
   // The simulator's stand-in is linked in; the library itself is opened.
   void *library = cuda_is_simulated() ? RTLD_DEFAULT : NULL;
   Dl_info self;
@@ -99,13 +123,10 @@ static cnn_status load(cnn_context *ctx, nvrtcProgram p, const char *name, progr
   r = nvrtc.cubin(p, cubin);
   cnn_status status = r == NVRTC_SUCCESS ? CNN_OK : failed(ctx, p, r);
   if (status == CNN_OK)
-    status = cuda_check(ctx,
-                        cudaLibraryLoadData(&out->library, cubin, NULL, NULL, 0, NULL, NULL, 0),
-                        "cudaLibraryLoadData");
+    status = check(ctx, driver.load(&out->module, cubin), "cuModuleLoadData");
   if (status == CNN_OK) {
-    status = cuda_check(ctx, cudaLibraryGetKernel(&out->kernel, out->library, lowered),
-                        "cudaLibraryGetKernel");
-    if (status != CNN_OK) cudaLibraryUnload(out->library);
+    status = check(ctx, driver.function(&out->kernel, out->module, lowered), "cuModuleGetFunction");
+    if (status != CNN_OK) driver.unload(out->module);
   }
   cuda_host.free(cubin);
   return status;
@@ -155,7 +176,7 @@ static cnn_status program_create(cnn_context *ctx, int index, const char *source
 
 static void program_destroy(void *program_) {
   program *p = program_;
-  if (cuda_enter_quietly(p->index)) cudaLibraryUnload(p->library);
+  if (cuda_enter_quietly(p->index)) driver.unload(p->module);
   cuda_host.free(p);
 }
 
@@ -167,14 +188,15 @@ static cnn_status program_launch(cnn_context *ctx, void *program_, const unsigne
   if (!cuda_enter(ctx, p->index)) return ctx->code;
   if (n_args > 64) return cnn_fail(ctx, CNN_INVALID, "more than 64 arguments");
   for (int i = 0; i < n_args; i++) pointers[i] = (void *)(uintptr_t)&args[i].pointer;
-  dim3 g = {grid[0], grid[1], grid[2]}, b = {block[0], block[1], block[2]};
   cuda_count_add(CUDA_COUNT_KERNELS, 1);
-  return cuda_check(ctx, cudaLaunchKernel((const void *)p->kernel, g, b, pointers, shared, stream),
-                    "cudaLaunchKernel");
+  return check(ctx,
+               driver.launch(p->kernel, grid[0], grid[1], grid[2], block[0], block[1], block[2],
+                             (unsigned)shared, stream, pointers, NULL),
+               "cuLaunchKernel");
 }
 
-void cuda_programs_fill(cnn_driver *driver) {
-  driver->program_create = program_create;
-  driver->program_destroy = program_destroy;
-  driver->program_launch = program_launch;
+void cuda_programs_fill(cnn_driver *table) {
+  table->program_create = program_create;
+  table->program_destroy = program_destroy;
+  table->program_launch = program_launch;
 }

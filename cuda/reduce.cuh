@@ -41,11 +41,13 @@ static inline size_t k_reduce_scratch(const k_reduce_form *f, size_t acc) {
 
 // How elements come: of a known type, or of any.
 template <class S, class T> struct k_direct {
+  static constexpr bool quick = true;
   __device__ static T get(const k_reduce_form &f, int64_t i) {
     return static_cast<T>(k_widen(static_cast<const S *>(f.x)[i]));
   }
 };
 template <class T> struct k_converted {
+  static constexpr bool quick = false;
   __device__ static T get(const k_reduce_form &f, int64_t i) {
     return k_get<T>(f.dtype, f.x, i);
   }
@@ -63,7 +65,7 @@ __device__ inline typename Fold::Acc k_fold(const Fold &fold, const k_reduce_for
   if (f.reduced.ndim <= 1) {
     const int64_t stride = f.reduced.ndim ? f.reduced.strides[0][0] : 0;
     // Four at a time, apart: more loads under way, and shorter sums.
-    if (r + 3 * step < end) {
+    if (Load::quick && r + 3 * step < end) {
       Acc b = fold.zero(), c = fold.zero(), d = fold.zero();
       for (; r + 3 * step < end; r += 4 * step) {
         const typename Fold::T x0 = Load::get(f, base + r * stride);

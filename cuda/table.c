@@ -4,7 +4,7 @@
 #include "plugin.h"
 
 #define KERNEL_OF_KERNEL(name)                                                                     \
-  extern const cnn_kernel cuda_##name __attribute__((weak));
+  extern const cnn_kernel cuda_##name __attribute__((weak, visibility("hidden")));
 #define KERNEL_OF_VIEW(name)
 #define KERNEL_OF_COMPOSITE(name)
 #define CNN_OP(name, class, autocast) KERNEL_OF_##class(name)

@@ -63,6 +63,7 @@ typedef struct cnn_backend {
 // The few ops that the engine itself uses, by id.
 typedef struct cnn_engine_ops {
   int cast, sum_to, add, clone, copy_, full, view_gather, view_scatter, has_nan, to_device;
+  const char *const *names; // of all ops, by id, as ops.def writes them: no two are alike
 } cnn_engine_ops;
 
 // Installs the op table; returns NULL or what is wrong with a descriptor. Called once.

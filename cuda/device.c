@@ -21,8 +21,8 @@ int cuda_count;
 
 static cuda_device devices[CNN_MAX_DEVICES];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static atomic_bool sync_each; // after every op
-static bool forked;           // this process is a child of one that used CUDA
+static atomic_bool sync_each;       // after every op
+static bool forked;                 // this process is a child of one that used CUDA
 static _Atomic unsigned may_report; // bit d: a kernel that may report ran on device d since
 
 static _Thread_local int current = -1; // the runtime's current device, as far as we set it
@@ -336,11 +336,8 @@ const char *cnn_driver_open(const cnn_host *host, cnn_driver *driver) {
       .name = version_text(),
       .simulated = cuda_is_simulated(),
       .count = cuda_count,
-      .backend = {.name = "cuda",
-                  .kernels = cuda_kernels,
-                  .plan = plan,
-                  .run = run,
-                  .copy = cuda_copy},
+      .backend =
+          {.name = "cuda", .kernels = cuda_kernels, .plan = plan, .run = run, .copy = cuda_copy},
       .mapper = mapper,
       .properties = properties,
       .synchronize = synchronize,

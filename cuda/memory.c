@@ -49,8 +49,9 @@ static bool find_driver(void) {
     found = cuda_look_up("cuMemGetAllocationGranularity", &driver.granularity) &&
             cuda_look_up("cuMemAddressReserve", &driver.reserve) &&
             cuda_look_up("cuMemAddressFree", &driver.release) &&
-            cuda_look_up("cuMemCreate", &driver.create) && cuda_look_up("cuMemRelease", &driver.drop) &&
-            cuda_look_up("cuMemMap", &driver.map) && cuda_look_up("cuMemUnmap", &driver.unmap) &&
+            cuda_look_up("cuMemCreate", &driver.create) &&
+            cuda_look_up("cuMemRelease", &driver.drop) && cuda_look_up("cuMemMap", &driver.map) &&
+            cuda_look_up("cuMemUnmap", &driver.unmap) &&
             cuda_look_up("cuMemSetAccess", &driver.access) &&
             cuda_look_up("cuDeviceGetAttribute", &driver.attribute);
   return found;
@@ -184,9 +185,9 @@ void cuda_memory_open(cuda_device *d) {
                        d->index) == CUDA_SUCCESS &&
       supported) {
     CUmemAllocationProp p = pinned_on(d->index);
-    d->virtual_memory = driver.granularity(&least, &p, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED) ==
-                            CUDA_SUCCESS &&
-                        (least & (least - 1)) == 0;
+    d->virtual_memory =
+        driver.granularity(&least, &p, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED) == CUDA_SUCCESS &&
+        (least & (least - 1)) == 0;
   }
   struct cudaDeviceProp properties;
   if (cudaGetDeviceProperties(&properties, d->index) == cudaSuccess)
@@ -309,8 +310,10 @@ cnn_status cuda_copy(cnn_context *ctx, void *to, cnn_device to_device, const voi
                      cnn_device from_device, size_t bytes, bool non_blocking) {
   bool up = from_device.type == CNN_CPU, down = to_device.type == CNN_CPU;
   int index = up ? to_device.index : from_device.index;
-  cuda_count_add(up ? CUDA_COUNT_TO_DEVICE : down ? CUDA_COUNT_TO_HOST : CUDA_COUNT_WITHIN,
-           (int64_t)bytes);
+  cuda_count_add(up     ? CUDA_COUNT_TO_DEVICE
+                 : down ? CUDA_COUNT_TO_HOST
+                        : CUDA_COUNT_WITHIN,
+                 (int64_t)bytes);
   if (!up && !down && to_device.index != index)
     return copy_peer(ctx, to, to_device.index, from, index, bytes);
   cuda_device *d = cuda_enter(ctx, index);

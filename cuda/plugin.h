@@ -15,13 +15,13 @@
 
 typedef struct cuda_device {
   int index;
-  bool ready;           // initialised; written under the lock
+  bool ready; // initialised; written under the lock
   struct cudaDeviceProp properties;
-  size_t taken;         // bytes that were not free once the context was there
-  cuda_fault *fault;    // on the device
-  cudaStream_t aside;   // for reading it, whatever other streams do
-  cnn_mapper mapper;    // what pools ask
-  bool virtual_memory;  // it maps memory into reserved addresses; else cudaMalloc serves
+  size_t taken;        // bytes that were not free once the context was there
+  cuda_fault *fault;   // on the device
+  cudaStream_t aside;  // for reading it, whatever other streams do
+  cnn_mapper mapper;   // what pools ask
+  bool virtual_memory; // it maps memory into reserved addresses; else cudaMalloc serves
   struct cuda_blas *blas;
   struct cuda_dnn *dnn;
 } cuda_device;

@@ -19,8 +19,8 @@ static struct {
   CUresult (*load)(CUmodule *, const void *);
   CUresult (*unload)(CUmodule);
   CUresult (*function)(CUfunction *, CUmodule, const char *);
-  CUresult (*launch)(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
-                     CUstream, void **, void **);
+  CUresult (*launch)(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+                     unsigned, CUstream, void **, void **);
   CUresult (*error)(CUresult, const char **);
 } driver;
 
@@ -53,16 +53,11 @@ static bool find_nvrtc(char *reason, size_t size) {
     const char *name;
     void *to;
   } wanted[] = {
-      {"nvrtcCreateProgram", &nvrtc.create},
-      {"nvrtcDestroyProgram", &nvrtc.destroy},
-      {"nvrtcCompileProgram", &nvrtc.compile},
-      {"nvrtcAddNameExpression", &nvrtc.name},
-      {"nvrtcGetLoweredName", &nvrtc.lowered},
-      {"nvrtcGetProgramLogSize", &nvrtc.log_size},
-      {"nvrtcGetProgramLog", &nvrtc.log},
-      {"nvrtcGetCUBINSize", &nvrtc.cubin_size},
-      {"nvrtcGetCUBIN", &nvrtc.cubin},
-      {"nvrtcGetErrorString", &nvrtc.text},
+      {"nvrtcCreateProgram", &nvrtc.create},   {"nvrtcDestroyProgram", &nvrtc.destroy},
+      {"nvrtcCompileProgram", &nvrtc.compile}, {"nvrtcAddNameExpression", &nvrtc.name},
+      {"nvrtcGetLoweredName", &nvrtc.lowered}, {"nvrtcGetProgramLogSize", &nvrtc.log_size},
+      {"nvrtcGetProgramLog", &nvrtc.log},      {"nvrtcGetCUBINSize", &nvrtc.cubin_size},
+      {"nvrtcGetCUBIN", &nvrtc.cubin},         {"nvrtcGetErrorString", &nvrtc.text},
   };
   static bool found;
   if (found) return true;
@@ -122,8 +117,7 @@ static cnn_status load(cnn_context *ctx, nvrtcProgram p, const char *name, progr
   if (!cubin) return cnn_fail(ctx, CNN_OOM, "out of memory for a compiled kernel");
   r = nvrtc.cubin(p, cubin);
   cnn_status status = r == NVRTC_SUCCESS ? CNN_OK : failed(ctx, p, r);
-  if (status == CNN_OK)
-    status = check(ctx, driver.load(&out->module, cubin), "cuModuleLoadData");
+  if (status == CNN_OK) status = check(ctx, driver.load(&out->module, cubin), "cuModuleLoadData");
   if (status == CNN_OK) {
     status = check(ctx, driver.function(&out->kernel, out->module, lowered), "cuModuleGetFunction");
     if (status != CNN_OK) driver.unload(out->module);

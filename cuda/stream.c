@@ -5,10 +5,10 @@
 
 static cnn_status stream_create(cnn_context *ctx, int index, int priority, void **stream) {
   if (!cuda_enter(ctx, index)) return ctx->code;
-  return cuda_check(
-      ctx,
-      cudaStreamCreateWithPriority((cudaStream_t *)stream, cudaStreamNonBlocking, priority),
-      "cudaStreamCreateWithPriority");
+  return cuda_check(ctx,
+                    cudaStreamCreateWithPriority((cudaStream_t *)stream, cudaStreamNonBlocking,
+                                                 priority),
+                    "cudaStreamCreateWithPriority");
 }
 
 static void stream_destroy(int index, void *stream) {

@@ -22,9 +22,9 @@ bool cnn_device_parse(const char *name, cnn_device *device) {
 
 const char *cnn_device_name(cnn_device device) {
   static const char *const cuda[CNN_MAX_DEVICES] = {"cuda:0",  "cuda:1",  "cuda:2",  "cuda:3",
-                                              "cuda:4",  "cuda:5",  "cuda:6",  "cuda:7",
-                                              "cuda:8",  "cuda:9",  "cuda:10", "cuda:11",
-                                              "cuda:12", "cuda:13", "cuda:14", "cuda:15"};
+                                                    "cuda:4",  "cuda:5",  "cuda:6",  "cuda:7",
+                                                    "cuda:8",  "cuda:9",  "cuda:10", "cuda:11",
+                                                    "cuda:12", "cuda:13", "cuda:14", "cuda:15"};
   if (device.type == CNN_CPU) return "cpu";
   if (device.type == CNN_META) return "meta";
   return cuda[device.index % CNN_MAX_DEVICES];

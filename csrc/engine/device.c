@@ -79,13 +79,17 @@ cnn_status cnn_cuda_load(cnn_context *ctx, const char *path) {
   return cnn_cuda_open() ? CNN_OK : cnn_fail(ctx, CNN_DEVICE, "%s", reason);
 }
 
+// As scripts write it.
+static const char *short_name(cnn_device device) {
+  return device.type == CNN_CUDA && device.index == 0 ? "cuda" : cnn_device_name(device);
+}
+
 cnn_status cnn_device_ready(cnn_context *ctx, cnn_device device) {
   const char *why;
   if (device.type != CNN_CUDA) return CNN_OK;
   const cnn_driver *driver = cnn_cuda_driver(&why);
   if (!driver)
-    return cnn_fail(ctx, CNN_DEVICE, "device \"%s\" is not available: %s", cnn_device_name(device),
-                    why);
+    return cnn_fail(ctx, CNN_DEVICE, "device \"%s\" is not available: %s", short_name(device), why);
   if (device.index < driver->count) return CNN_OK;
   return cnn_fail(ctx, CNN_DEVICE, "device \"%s\" is not available: there %s %d GPU%s (cuda:0%s%s)",
                   cnn_device_name(device), driver->count == 1 ? "is" : "are", driver->count,

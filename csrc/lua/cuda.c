@@ -19,7 +19,7 @@ typedef struct handle {
 static const cnn_driver *need_driver(lua_State *L, cnn_lua *S, const char *function) {
   const char *why;
   const cnn_driver *driver = cnn_cuda_driver(&why);
-  if (!driver) cnn_error(L, S, "cuda.%s: there is no GPU to use: %s", function, why);
+  if (!driver) cnn_error(L, S, "%s: there is no GPU to use: %s", function, why);
   return driver;
 }
 
@@ -29,9 +29,9 @@ static int device_index(lua_State *L, cnn_lua *S, int i, const char *function) {
   if (!lua_isnoneornil(L, i))
     device = cnn_check_device(L, S, i, function);
   else if (cnn_device_ready(&S->ctx, device) != CNN_OK)
-    cnn_error(L, S, "cuda.%s: %s", function, S->ctx.message);
+    cnn_error(L, S, "%s: %s", function, S->ctx.message);
   if (device.type != CNN_CUDA)
-    cnn_error(L, S, "cuda.%s: %s is no GPU", function, cnn_device_name(device));
+    cnn_error(L, S, "%s: %s is no GPU", function, cnn_device_name(device));
   return device.index;
 }
 
@@ -79,7 +79,7 @@ static int handle_gc(lua_State *L) {
 
 // Raises under the name of the function.
 static int raise_as(lua_State *L, cnn_lua *S, const char *function) {
-  return cnn_error(L, S, "cuda.%s: %s", function, S->ctx.message);
+  return cnn_error(L, S, "%s: %s", function, S->ctx.message);
 }
 #define TRY(L, S, function, call)                                                                  \
   do {                                                                                             \
@@ -103,7 +103,8 @@ static int l_available(lua_State *L) {
 // load(path): the plugin at this path as the driver.
 static int l_load(lua_State *L) {
   cnn_lua *S = cnn_state(L);
-  if (cnn_cuda_load(&S->ctx, luaL_checkstring(L, 1)) != CNN_OK) return raise_as(L, S, "simulate");
+  if (cnn_cuda_load(&S->ctx, luaL_checkstring(L, 1)) != CNN_OK)
+    return raise_as(L, S, "cuda.simulate");
   return 0;
 }
 
@@ -125,23 +126,26 @@ static int l_driver(lua_State *L) {
   return 2;
 }
 
+// properties(device, the function's name for messages)
 static int l_properties(lua_State *L) {
   cnn_lua *S = cnn_state(L);
   cnn_device_properties p;
-  int index = device_index(L, S, 1, "get_device_properties");
-  TRY(L, S, "get_device_properties", cnn_cuda_open()->properties(&S->ctx, index, &p));
+  const char *function = luaL_optstring(L, 2, "cuda.get_device_properties");
+  int index = device_index(L, S, 1, function);
+  TRY(L, S, function, cnn_cuda_open()->properties(&S->ctx, index, &p));
   lua_newtable(L);
 #define TEXT(field) lua_pushstring(L, p.field), lua_setfield(L, -2, #field);
 #define INT(field)  cnn_pushint(L, p.field), lua_setfield(L, -2, #field);
 #define BOOL(field) lua_pushboolean(L, p.field), lua_setfield(L, -2, #field);
-  TEXT(name) TEXT(uuid) INT(major) INT(minor) INT(total_memory) INT(shared_memory_per_block)
-  INT(shared_memory_per_block_optin) INT(l2_cache_size) INT(multi_processor_count) INT(warp_size)
-  INT(registers_per_block) INT(max_threads_per_block) INT(max_threads_per_multi_processor)
-  INT(pci_bus) INT(pci_device) BOOL(integrated)
+  TEXT(name)
+  TEXT(uuid) INT(major) INT(minor) INT(total_memory) INT(shared_memory_per_block)
+      INT(shared_memory_per_block_optin) INT(l2_cache_size) INT(multi_processor_count)
+          INT(warp_size) INT(registers_per_block) INT(max_threads_per_block)
+              INT(max_threads_per_multi_processor) INT(pci_bus) INT(pci_device) BOOL(integrated)
 #undef TEXT
 #undef INT
 #undef BOOL
-  return 1;
+                  return 1;
 }
 
 // synchronize(device)
@@ -155,13 +159,13 @@ static int l_synchronize(lua_State *L) {
 
 // set_sync(on), allow_tf32(on): set when given; give how it was.
 static int l_set_sync(lua_State *L) {
-  const cnn_driver *driver = need_driver(L, cnn_state(L), "set_sync");
+  const cnn_driver *driver = need_driver(L, cnn_state(L), "cuda.set_sync");
   lua_pushboolean(L, driver->is_sync());
   if (!lua_isnoneornil(L, 1)) driver->set_sync(lua_toboolean(L, 1));
   return 1;
 }
 static int l_allow_tf32(lua_State *L) {
-  const cnn_driver *driver = need_driver(L, cnn_state(L), "allow_tf32");
+  const cnn_driver *driver = need_driver(L, cnn_state(L), "cuda.allow_tf32");
   lua_pushboolean(L, driver->allows_tf32());
   if (!lua_isnoneornil(L, 1)) driver->set_tf32(lua_toboolean(L, 1));
   return 1;
@@ -170,13 +174,13 @@ static int l_allow_tf32(lua_State *L) {
 static int l_shutdown(lua_State *L) {
   cnn_lua *S = cnn_state(L);
   const cnn_driver *driver = cnn_cuda_open();
-  if (driver) TRY(L, S, "shutdown", driver->shutdown(&S->ctx));
+  if (driver) TRY(L, S, "cuda.shutdown", driver->shutdown(&S->ctx));
   return 0;
 }
 
 // missing(): a list of the ops that have no kernel there.
 static int l_missing(lua_State *L) {
-  const cnn_driver *driver = need_driver(L, cnn_state(L), "missing_ops");
+  const cnn_driver *driver = need_driver(L, cnn_state(L), "cuda.missing_ops");
   const cnn_backend *cpu = cnn_backend_of(CNN_CPU);
   lua_newtable(L);
   for (int i = 0, n = 0; i < cnn_op_count(); i++) {
@@ -197,8 +201,8 @@ static int l_counts_clear(lua_State *L) {
   return 0;
 }
 
-// counts(): {op = {kernels =, to_device =, to_host =, within =, syncs =}, ...}; what no op did under
-// the name "".
+// counts(): {op = {kernels =, to_device =, to_host =, within =, syncs =}, ...}; what no op did
+// under the name "".
 static int l_counts(lua_State *L) {
   cnn_state(L);
   const cnn_driver *driver = cnn_cuda_open();
@@ -224,16 +228,16 @@ static int l_counts(lua_State *L) {
 // new_stream(device, priority)
 static int l_new_stream(lua_State *L) {
   cnn_lua *S = cnn_state(L);
-  int index = device_index(L, S, 1, "Stream"), priority = (int)luaL_optinteger(L, 2, 0);
+  int index = device_index(L, S, 1, "cuda.Stream"), priority = (int)luaL_optinteger(L, 2, 0);
   handle *h = push_handle(L, S, CNN_BOX_STREAM, index);
-  TRY(L, S, "Stream", cnn_cuda_open()->stream_create(&S->ctx, index, priority, &h->native));
+  TRY(L, S, "cuda.Stream", cnn_cuda_open()->stream_create(&S->ctx, index, priority, &h->native));
   return 1;
 }
 
 // default_stream(device): a handle on it.
 static int l_default_stream(lua_State *L) {
   cnn_lua *S = cnn_state(L);
-  push_handle(L, S, CNN_BOX_STREAM, device_index(L, S, 1, "default_stream"));
+  push_handle(L, S, CNN_BOX_STREAM, device_index(L, S, 1, "cuda.default_stream"));
   return 1;
 }
 
@@ -251,7 +255,7 @@ static int l_stream_key(lua_State *L) {
 // current_key(device): the key of its current stream.
 static int l_current_key(lua_State *L) {
   cnn_lua *S = cnn_state(L);
-  int index = device_index(L, S, 1, "current_stream");
+  int index = device_index(L, S, 1, "cuda.current_stream");
   push_key(L, index, S->ctx.streams[index]);
   return 1;
 }
@@ -294,7 +298,8 @@ static int l_stream_query(lua_State *L) {
   cnn_lua *S = cnn_state(L);
   bool done = false;
   handle *h = check_stream(L, S, 1, "query");
-  TRY(L, S, "Stream.query", cnn_cuda_open()->stream_query(&S->ctx, h->index, h->native, &done));
+  TRY(L, S, "cuda.Stream.query",
+      cnn_cuda_open()->stream_query(&S->ctx, h->index, h->native, &done));
   lua_pushboolean(L, done);
   return 1;
 }
@@ -310,7 +315,7 @@ static int l_wait_event(lua_State *L) {
   cnn_lua *S = cnn_state(L);
   handle *h = check_stream(L, S, 1, "wait_event"), *e = check_event(L, S, 2, "wait_event");
   if (e->native)
-    TRY(L, S, "Stream.wait_event",
+    TRY(L, S, "cuda.Stream.wait_event",
         cnn_cuda_open()->event_wait(&S->ctx, h->index, e->native, h->native));
   lua_settop(L, 1);
   return 1;
@@ -321,7 +326,7 @@ static int l_wait_event(lua_State *L) {
 
 static int l_new_event(lua_State *L) {
   cnn_lua *S = cnn_state(L);
-  need_driver(L, S, "Event");
+  need_driver(L, S, "cuda.Event");
   push_handle(L, S, CNN_BOX_EVENT, -1)->timing = lua_toboolean(L, 1);
   return 1;
 }
@@ -332,13 +337,13 @@ static int l_event_record(lua_State *L) {
   handle *e = check_event(L, S, 1, "record"), *h = check_stream(L, S, 2, "record");
   const cnn_driver *driver = cnn_cuda_open();
   if (!e->native) {
-    TRY(L, S, "Event.record", driver->event_create(&S->ctx, h->index, e->timing, &e->native));
+    TRY(L, S, "cuda.Event.record", driver->event_create(&S->ctx, h->index, e->timing, &e->native));
     e->index = h->index;
   }
   if (e->index != h->index)
     return cnn_error(L, S, "cuda.Event.record: the event is of cuda:%d, the stream of cuda:%d",
                      e->index, h->index);
-  TRY(L, S, "Event.record", driver->event_record(&S->ctx, h->index, e->native, h->native));
+  TRY(L, S, "cuda.Event.record", driver->event_record(&S->ctx, h->index, e->native, h->native));
   lua_settop(L, 1);
   return 1;
 }
@@ -348,7 +353,8 @@ static int l_event_query(lua_State *L) {
   bool done = true; // nothing recorded, nothing to wait for
   handle *e = check_event(L, S, 1, "query");
   if (e->native)
-    TRY(L, S, "Event.query", cnn_cuda_open()->event_query(&S->ctx, e->index, e->native, &done));
+    TRY(L, S, "cuda.Event.query",
+        cnn_cuda_open()->event_query(&S->ctx, e->index, e->native, &done));
   lua_pushboolean(L, done);
   return 1;
 }
@@ -367,11 +373,12 @@ static int l_event_elapsed(lua_State *L) {
   float ms = 0;
   handle *from = check_event(L, S, 1, "elapsed_time"), *to = check_event(L, S, 2, "elapsed_time");
   if (!from->timing || !to->timing)
-    return cnn_error(L, S, "cuda.Event.elapsed_time: both events must be made with "
-                           "cnn.cuda.Event{enable_timing = true}");
+    return cnn_error(L, S,
+                     "cuda.Event.elapsed_time: both events must be made with "
+                     "cnn.cuda.Event{enable_timing = true}");
   if (!from->native || !to->native)
     return cnn_error(L, S, "cuda.Event.elapsed_time: both events must have been recorded");
-  TRY(L, S, "Event.elapsed_time",
+  TRY(L, S, "cuda.Event.elapsed_time",
       cnn_cuda_open()->event_elapsed(&S->ctx, from->index, from->native, to->native, &ms));
   lua_pushnumber(L, (lua_Number)ms);
   return 1;
@@ -454,7 +461,7 @@ static int l_is_pinned(lua_State *L) {
 static int l_new_program(lua_State *L) {
   cnn_lua *S = cnn_state(L);
   const char *options[16], *source = luaL_checkstring(L, 2), *name = luaL_checkstring(L, 3);
-  int index = device_index(L, S, 1, "kernel"), n = 0;
+  int index = device_index(L, S, 1, "cuda.kernel"), n = 0;
   if (lua_istable(L, 4)) {
     for (; n < 16; n++) {
       lua_rawgeti(L, 4, n + 1); // stays on the stack, so that the text stays
@@ -464,7 +471,7 @@ static int l_new_program(lua_State *L) {
   }
   luaL_checkstack(L, 8, "kernel");
   handle *h = push_handle(L, S, CNN_BOX_PROGRAM, index);
-  TRY(L, S, "kernel",
+  TRY(L, S, "cuda.kernel",
       cnn_cuda_open()->program_create(&S->ctx, index, source, name, options, n, &h->native));
   return 1;
 }
@@ -519,7 +526,7 @@ static int l_launch(lua_State *L) {
                      lua_gettop(L) - first + 1);
   for (int i = 0; i < (int)n; i++)
     read_program_arg(L, S, first + i, i + 1, letters[i], h->index, &args[i]);
-  TRY(L, S, "kernel",
+  TRY(L, S, "cuda.kernel",
       cnn_cuda_open()->program_launch(&S->ctx, h->native, grid, block, shared, args, (int)n,
                                       S->ctx.streams[h->index]));
   for (int i = 0; i < (int)n; i++)

@@ -211,7 +211,8 @@ static cnn_status convert(cnn_lua *S, cnn_tensor *t, cnn_dtype dtype, cnn_device
   return cnn_frame_close(&f);
 }
 
-// _to(x, dtype or nil, device or nil, memory_format or nil, copy, non_blocking): x itself when nothing changes.
+// _to(x, dtype or nil, device or nil, memory_format or nil, copy, non_blocking): x itself when
+// nothing changes.
 static int l_to(lua_State *L) {
   cnn_lua *S = cnn_state(L);
   cnn_tensor *t = self(L, S, "to"), *out = NULL;

@@ -62,24 +62,24 @@ function cuda.set_per_process_memory_fraction(fraction, device)
 end
 
 function cuda.get_device_name(device)
-  return native.properties(device_name("get_device_name", device)).name
+  return native.properties(device_name("get_device_name", device), "cuda.get_device_name").name
 end
 
 -- "Compute capability": two numbers.
 function cuda.get_device_capability(device)
-  local p = native.properties(device_name("get_device_capability", device))
+  local p = native.properties(device_name("get_device_capability", device), "cuda.get_device_capability")
   return p.major, p.minor
 end
 
 function cuda.current_device()
-  native.properties(device_name("current_device"))
+  native.properties(device_name("current_device"), "cuda.current_device")
   return current
 end
 
 -- Sets the GPU that this module's functions mean when none is named.
 function cuda.set_device(device)
   local name = device_name("set_device", device)
-  native.properties(name)
+  native.properties(name, "cuda.set_device")
   current = tonumber(name:match(":(%d+)$")) or 0
 end
 
@@ -102,7 +102,7 @@ cuda.missing_ops = native.missing
 
 -- Handles by stream, so that current_stream gives the one that was set.
 local streams = setmetatable({}, { __mode = "v" })
-local kept = {} -- current streams must not be collected
+cuda._current_streams = {} -- these must not be collected
 
 local function known(stream)
   streams[native.stream_key(stream)] = stream
@@ -131,7 +131,7 @@ cuda.stream = native.with_stream
 -- Makes the stream the current one of its device from now on.
 function cuda.set_stream(stream)
   native.set_stream(stream)
-  kept[stream:device()] = stream
+  cuda._current_streams[stream:device()] = stream
 end
 
 -- cnn.cuda.Event{enable_timing = true}
@@ -220,8 +220,11 @@ local programs = setmetatable({}, { __mode = "k" })
 --     extern "C" __global__ void axpy(float a, const float *x, float *y, int n) { ... }]], "axpy")
 --   axpy({grid = 4, block = 256, shared = 0}, 2, x, y, n)
 function cuda.kernel(source, name, ...)
-  if type(source) ~= "string" then fail("cuda.kernel: argument 1 (source): expected a string, got " .. describe(source)) end
-  if type(name) ~= "string" then fail("cuda.kernel: argument 2 (name): expected a string, got " .. describe(name)) end
+  for i, text in ipairs { source or false, name or false } do
+    if type(text) ~= "string" then
+      fail(("cuda.kernel: argument %d: expected a string, got %s"):format(i, describe(text or nil)))
+    end
+  end
   local o = options.read("cuda.kernel", { "device", "options" }, ...)
   local letters = letters_of(source, name)
   local program = native.new_program(device_name("kernel", o.device), source, name, o.options)

@@ -29,6 +29,8 @@ typedef struct cnn_lua {
   double cost; // seconds that a collection is believed to take
   int64_t collections, soft_minimum, steps;
   double collecting; // seconds spent
+  int64_t handed;    // bytes of results that scripts got since the last backward
+  double last_backward;
   bool paced;
   cnn_scope *scope;      // the innermost open scope (scope.c)
   cnn_pool_handle *pool; // of the innermost with_pool (pool.c)
@@ -89,6 +91,12 @@ void cnn_box_remember(lua_State *L, cnn_lua *S, int i);
 // Pushes a nil for NULL, else like cnn_push_known_tensor.
 void cnn_push_known_or_nil(lua_State *L, cnn_lua *S, cnn_tensor *t);
 
+// Fills a box with a result, whose reference it takes.
+static inline void cnn_box_result(cnn_lua *S, cnn_box *box, cnn_tensor *t) {
+  box->object = t;
+  S->handed += cnn_numel(t) * (int64_t)cnn_dtype_size((cnn_dtype)t->dtype);
+}
+
 // Takes a tensor's box out of the scope that it is in.
 void cnn_box_unlink(cnn_box *box);
 // Puts a box into the innermost scope that the coroutine L has open, if there is one.
@@ -134,6 +142,8 @@ const char *cnn_nearest(const char *name, const char *names);
 
 // Called on entry of everything that allocates, before anything is held.
 void cnn_pace(lua_State *L, cnn_lua *S);
+// The same on entry of a backward pass.
+void cnn_pace_backward(lua_State *L, cnn_lua *S);
 // After CNN_OOM: collects everything and empties the pools' caches. False when that can't be done
 // now.
 bool cnn_make_room(lua_State *L, cnn_lua *S);

@@ -28,6 +28,9 @@ typedef struct dispatch {
   cnn_tensor **in;
   uint8_t *declared; // the spec's number of each input
   bool *owned;       // inputs that we made (casts, copies)
+  bool alike;        // all inputs are there, take part in promotion, and have one dtype and device
+  bool owns;         // some input is owned
+  bool views_in;     // some input is a view
   cnn_view *views;
   double scalars[4]; // storage of number operands, as elements of the common dtype
   int n_scalars;
@@ -63,7 +66,7 @@ static const char *input_name(const dispatch *d, int input) {
 }
 
 static cnn_type input_type(const dispatch *d, int input) {
-  return (cnn_type)input_param(d, input)->type;
+  return (cnn_type)d->e->role[d->declared[input]];
 }
 
 static bool promotes(cnn_type type) {
@@ -108,6 +111,22 @@ static cnn_status check_role(const dispatch *d, const cnn_param *p, const cnn_te
   return CNN_OK;
 }
 
+static inline cnn_status add_input(dispatch *d, int k, cnn_tensor *t) {
+  int i = d->n_in++;
+  cnn_type type = (cnn_type)d->e->role[k];
+  d->in[i] = t;
+  d->declared[i] = (uint8_t)k;
+  d->owned[i] = false;
+  if (t && t->base) d->views_in = true;
+  if (!t || !promotes(type)) {
+    d->alike = false;
+    return t ? check_role(d, &d->e->spec.params[d->e->arg_of[k]], t) : CNN_OK;
+  }
+  d->alike =
+      d->alike && t->dtype == d->in[0]->dtype && cnn_device_equal(t->device, d->in[0]->device);
+  return CNN_OK;
+}
+
 static cnn_status collect(dispatch *d, const cnn_arg *args, int n_args) {
   const cnn_op_entry *e = d->e;
   const cnn_spec *spec = &e->spec;
@@ -117,27 +136,27 @@ static cnn_status collect(dispatch *d, const cnn_arg *args, int n_args) {
       if (args[i].kind == CNN_TENSORS) n += args[i].n;
   CNN_TRY(reserve_inputs(d, n));
   for (int i = 0; i < spec->n; i++) {
+    if (i < n_args && args[i].kind != CNN_ABSENT) {
+      d->args[i] = args[i];
+      continue;
+    }
     const cnn_param *p = &spec->params[i];
-    d->args[i] = i < n_args ? args[i] : CNN_A_NONE;
-    if (d->args[i].kind != CNN_ABSENT) continue;
+    d->args[i] = CNN_A_NONE;
     if (p->has_default)
       d->args[i] = p->value;
     else if (!p->optional)
       return missing(d, i);
   }
   d->n_in = 0;
+  d->alike = true;
+  d->views_in = false;
   for (int k = 0; k < e->n_tensors; k++) {
-    const cnn_param *p = &spec->params[e->arg_of[k]];
     const cnn_arg *a = &d->args[e->arg_of[k]];
     cnn_tensor *one = a->kind == CNN_TENSOR ? a->t : NULL;
-    cnn_tensor *const *ts = a->kind == CNN_TENSORS ? a->ts : &one;
-    for (int i = 0, count = a->kind == CNN_TENSORS ? a->n : 1; i < count; i++) {
-      if (ts[i] && (p->type == CNN_T_INDEX || p->type == CNN_T_MASK))
-        CNN_TRY(check_role(d, p, ts[i]));
-      d->declared[d->n_in] = (uint8_t)k;
-      d->owned[d->n_in] = false;
-      d->in[d->n_in++] = ts[i];
-    }
+    if (a->kind != CNN_TENSORS)
+      CNN_TRY(add_input(d, k, one));
+    else
+      for (int i = 0; i < a->n; i++) CNN_TRY(add_input(d, k, a->ts[i]));
   }
   return CNN_OK;
 }
@@ -148,6 +167,10 @@ static bool is_host_scalar(const cnn_tensor *t) {
 }
 
 static cnn_status check_devices(dispatch *d) {
+  if (d->alike && d->n_in > 0) {
+    d->infer.device = d->in[0]->device;
+    return CNN_OK;
+  }
   int lead = -1;
   for (int i = 0; i < d->n_in; i++) {
     if (!d->in[i]) continue;
@@ -171,11 +194,6 @@ static cnn_status check_devices(dispatch *d) {
 // PyTorch's result type: tensors with dims outrank 0-d ones, and those outrank numbers, within a
 // category; a higher category always wins.
 static cnn_dtype common_dtype(const dispatch *d) {
-  // Most calls are on tensors of one dtype.
-  int same = 0;
-  if (d->n_in > 0 && promotes(input_type(d, 0)))
-    while (same < d->n_in && d->in[same] && d->in[same]->dtype == d->in[0]->dtype) same++;
-  if (same > 0 && same == d->n_in) return (cnn_dtype)d->in[0]->dtype;
   int best[3] = {-1, -1, -1}; // dtypes of: tensors with dims, 0-d tensors, numbers
   int input = 0;
   for (int i = 0; i < d->e->spec.n; i++) {
@@ -225,13 +243,18 @@ static cnn_status replace(dispatch *d, int i, int op, const cnn_arg *args, int n
   CNN_TRY(cnn_dispatch(d->ctx, op, args, n_args, &r));
   if (d->owned[i]) cnn_unref(d->in[i]);
   d->in[i] = cnn_ref(r.t[0]);
-  d->owned[i] = true;
+  d->owned[i] = d->owns = true;
   cnn_results_free(&r);
   return CNN_OK;
 }
 
 static cnn_status promote(dispatch *d) {
   cnn_promotion rule = d->e->op->promote;
+  // Most calls are on tensors of one dtype.
+  if (d->alike && d->n_in > 0) {
+    d->infer.dtype = (cnn_dtype)d->in[0]->dtype;
+    if (rule != CNN_PROMOTE_FLOAT || cnn_dtype_is_float(d->infer.dtype)) return CNN_OK;
+  }
   if (rule == CNN_PROMOTE_NONE || rule == CNN_PROMOTE_SAME) return same_dtype(d);
   cnn_dtype dtype = common_dtype(d);
   if (rule == CNN_PROMOTE_FLOAT && !cnn_dtype_is_float(dtype)) dtype = d->ctx->default_dtype;
@@ -244,7 +267,7 @@ static cnn_status promote(dispatch *d) {
 }
 
 static void release_inputs(dispatch *d) {
-  for (int i = 0; i < d->n_in; i++)
+  for (int i = 0; d->owns && i < d->n_in; i++)
     if (d->owned[i]) cnn_unref(d->in[i]);
   if (d->in != d->inline_in) cnn_free(d->in);
 }
@@ -576,7 +599,7 @@ static cnn_status start(dispatch *d, const cnn_arg *args, int n_args) {
     CNN_TRY(check_devices(d));
   else
     d->infer.device = d->in[0] ? d->in[0]->device : d->ctx->default_device;
-  if (d->ctx->grad_enabled)
+  if (d->views_in && d->ctx->grad_enabled)
     for (int i = 0; i < d->n_in; i++)
       if (d->in[i] && d->in[i]->base) CNN_TRY(cnn_history_refresh(d->ctx, d->in[i]));
   if (d->ctx->watch) CNN_TRY(cnn_watch_note(d->ctx, d->ctx->watch, d->in, d->n_in));
@@ -671,6 +694,7 @@ static cnn_status enter(cnn_context *ctx, int op, const cnn_arg *args, int n_arg
   d.in_place = in_place;
   d.spent = spent;
   d.n_in = 0;
+  d.owns = false;
   d.in = d.inline_in;
   const char *outer = ctx->op;
   if (!outer) ctx->op = name; // messages name the op that the user called

@@ -163,8 +163,8 @@ local function check(text, lines)
   end
 end
 
--- These show whole granules, which the red zones of sanitizer builds shift.
-local in_a_plain_build = { release = true, fragmentation = true }
+-- These show whole granules and allocated bytes, which the red zones of sanitizer builds shift.
+local in_a_plain_build = { release = true, fragmentation = true, sharing_a_gpu = true }
 local SANITIZED = os.getenv "CNN_SANITIZED"
 
 describe("fundamentals", function()

@@ -39,7 +39,7 @@ typedef struct cuda_conv {
   cnn_dtype dtype;             // of x, w, y and bias
   bool tf32;                   // float32 may be rounded to TF32; else true float32
   bool deterministic;          // only engines that give the same bits every time
-  bool bias, relu;             // forward only
+  bool bias, relu;             // forward only; ReLU only with a bias
   bool x_last, w_last, y_last; // lies channels-last. All three alike is what is fast
   int spatial;                 // 1 to CUDA_CONV_SPATIAL
   int64_t n, c, k, groups;     // c and k are of all groups
@@ -52,9 +52,11 @@ typedef struct cuda_conv {
 
 typedef struct cuda_dnn cuda_dnn;
 
-// An engine for the current device. Plans are kept on disk in `folder`, or, where that is NULL, in
-// $XDG_CACHE_HOME/cnn/cudnn or $HOME/.cache/cnn/cudnn (made at the first use); "" keeps none.
-// Without a folder that can be written it works all the same. destroy(NULL) does nothing.
+// An engine for the current device. Plans that took long to build (5 ms: cuDNN compiled a kernel)
+// are kept on disk in $XDG_CACHE_HOME/cnn/cudnn or $HOME/.cache/cnn/cudnn (made at the first use).
+// `folder` names another one, for all plans; "" keeps none. Without a folder that can be written it
+// works all the same. destroy waits for nothing: the device must be done. destroy(NULL) does
+// nothing.
 cuda_answer cuda_dnn_create(cuda_dnn **out, const char *folder, cuda_message *why);
 void cuda_dnn_destroy(cuda_dnn *dnn);
 

@@ -93,6 +93,13 @@ void cnn_push_known_or_nil(lua_State *L, cnn_lua *S, cnn_tensor *t);
 void cnn_box_unlink(cnn_box *box);
 // Puts a box into the innermost scope that the coroutine L has open, if there is one.
 void cnn_scope_add(lua_State *L, cnn_lua *S, cnn_box *box);
+// The box outlives the transient scopes that are open: it moves to the one around them.
+void cnn_scope_outlive(lua_State *L, cnn_lua *S, cnn_box *box);
+
+// The end of a message about a tensor that was freed.
+#define CNN_WHO_FREED                                                                              \
+  " (by t:free(), or at the end of a cnn.scope or a checkpoint that it was made in: cnn.keep(t) "  \
+  "inside of it keeps it)"
 
 // The tensor in argument i, or an error that names function and argument.
 cnn_tensor *cnn_check_tensor(lua_State *L, cnn_lua *S, int i, const char *function,

@@ -2,8 +2,8 @@
 //
 // All inline PTX of the project, each with a C++ twin for the simulator that computes the same from
 // the same lanes' registers. A twin can't show that the PTX's operands are right: every function
-// here wants one test on a GPU. Layouts are those of the PTX ISA, "Matrix Fragments for mma.m16n8k16"
-// and "ldmatrix". sm_80 and later.
+// here wants one test on a GPU. Layouts are those of the PTX ISA, "Matrix Fragments for
+// mma.m16n8k16" and "ldmatrix". sm_80 and later.
 //
 // With g = lane / 4 and t = lane % 4, packed pairs with the lower index in the lower half:
 //   a[0], a[1]: A[g][2t, 2t+1], A[g+8][...]   a[2], a[3]: the same 8 columns on   A is 16 x 16
@@ -59,7 +59,9 @@ __device__ __forceinline__ void cp_async16(void *shared, const void *global, int
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(p), "l"(global), "r"(valid)
                : "memory");
 }
-__device__ __forceinline__ void cp_async_commit() { asm volatile("cp.async.commit_group;"); }
+__device__ __forceinline__ void cp_async_commit() {
+  asm volatile("cp.async.commit_group;");
+}
 // Waits until at most N of this thread's committed groups are under way.
 template <int N> __device__ __forceinline__ void cp_async_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
@@ -93,8 +95,7 @@ SIM_RAW void mma_m16n8k16(float d[4], const unsigned a[4], const unsigned b[2], 
 inline void mma_m16n8k16_f16(float d[4], const unsigned a[4], const unsigned b[2], SIM_HERE_ARGS) {
   mma_m16n8k16<__half>(d, a, b, "mma_m16n8k16_f16", SIM_HERE);
 }
-inline void mma_m16n8k16_bf16(float d[4], const unsigned a[4], const unsigned b[2],
-                              SIM_HERE_ARGS) {
+inline void mma_m16n8k16_bf16(float d[4], const unsigned a[4], const unsigned b[2], SIM_HERE_ARGS) {
   mma_m16n8k16<__nv_bfloat16>(d, a, b, "mma_m16n8k16_bf16", SIM_HERE);
 }
 
@@ -124,8 +125,12 @@ inline void ldmatrix_x4_trans(unsigned r[4], const void *row, SIM_HERE_ARGS) {
 inline void cp_async16(void *shared, const void *global, int valid = 16, SIM_HERE_ARGS) {
   sim_copy_async(shared, global, 16, static_cast<size_t>(valid), SIM_HERE);
 }
-inline void cp_async_commit() { sim_copy_commit(); }
-template <int N> void cp_async_wait() { sim_copy_wait(N); }
+inline void cp_async_commit() {
+  sim_copy_commit();
+}
+template <int N> void cp_async_wait() {
+  sim_copy_wait(N);
+}
 
 #endif
 #endif

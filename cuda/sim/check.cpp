@@ -62,7 +62,9 @@ static Region make_region(uintptr_t start, size_t bytes) {
   return {start, bytes, static_cast<unsigned char *>(s), static_cast<Cell *>(c)};
 }
 
-static bool within(const Region &r, uintptr_t p) { return p - r.start < r.bytes; }
+static bool within(const Region &r, uintptr_t p) {
+  return p - r.start < r.bytes;
+}
 
 static Region &whole() {
   if (!global.bytes && arena_base()) global = make_region(arena_base(), arena_bytes());
@@ -78,8 +80,8 @@ void mark(const void *p, size_t bytes, Mark m) {
     memset(s, 0, from - reinterpret_cast<uintptr_t>(s));
     madvise(reinterpret_cast<void *>(from), to - from, MADV_DONTNEED);
     memset(reinterpret_cast<void *>(to), 0, reinterpret_cast<uintptr_t>(s + bytes) - to);
-    const uintptr_t c = reinterpret_cast<uintptr_t>(
-        g.cells + (reinterpret_cast<uintptr_t>(p) - g.start) / 4);
+    const uintptr_t c =
+        reinterpret_cast<uintptr_t>(g.cells + (reinterpret_cast<uintptr_t>(p) - g.start) / 4);
     const uintptr_t c0 = (c + 4095) & ~uintptr_t(4095);
     const uintptr_t c1 = (c + bytes / 4 * sizeof(Cell)) & ~uintptr_t(4095);
     madvise(reinterpret_cast<void *>(c0), c1 - c0, MADV_DONTNEED);
@@ -94,7 +96,7 @@ void copy_marks(void *to, const void *from, size_t bytes) {
           g.state + (reinterpret_cast<uintptr_t>(from) - g.start), bytes);
 }
 
-// ---- Release and acquire through atomics ---------------------------------------------------------
+// ---- Release and acquire through atomics ------------------------------------------------------
 
 struct Release {
   unsigned thread;
@@ -197,11 +199,12 @@ static bool ordered(const Slot &s, uintptr_t place) {
   return false;
 }
 
-// ---- Reports -------------------------------------------------------------------------------------
+// ---- Reports ----------------------------------------------------------------------------------
 
 static bool first_time(int kind, const void *pc, uint32_t other) {
-  return seen.insert((reinterpret_cast<uintptr_t>(pc) << 20) ^ (uint64_t(other) << 3) ^
-                     static_cast<uint64_t>(kind))
+  return seen
+      .insert((reinterpret_cast<uintptr_t>(pc) << 20) ^ (uint64_t(other) << 3) ^
+              static_cast<uint64_t>(kind))
       .second;
 }
 
@@ -242,7 +245,7 @@ static void fatal(const char *what, const void *p, size_t bytes, int kind, void 
   kill_kernel(cudaErrorIllegalAddress);
 }
 
-// ---- An access -----------------------------------------------------------------------------------
+// ---- An access --------------------------------------------------------------------------------
 
 static void check_races(Cell &c, uintptr_t place, unsigned char mask, bool shared, int kind,
                         size_t bytes, void *pc) {
@@ -264,21 +267,26 @@ static void check_races(Cell &c, uintptr_t place, unsigned char mask, bool share
     const bool was_write = i < 2;
     if (!writes && !was_write) continue; // two reads
     const bool comes_before = ordered(s, place);
-    if (comes_before) free_slot[i] = !(s.mask & ~mask);
+    if (comes_before)
+      free_slot[i] = !(s.mask & ~mask);
     else if (s.mask & mask && !(atomic && s.flags & IS_ATOMIC))
       report_race(s, was_write, shared, kind, bytes, pc);
   }
   int at = mine;
   if (at < 0) {
-    if (free_slot[from]) at = from;
-    else if (free_slot[from + 1]) at = from + 1;
-    else at = from + 1; // the first is kept
+    if (free_slot[from])
+      at = from;
+    else if (free_slot[from + 1])
+      at = from + 1;
+    else
+      at = from + 1; // the first is kept
   }
   Slot &s = c.slots[at];
   const bool merge = at == mine && s.time == exec.time;
   s.mask = merge ? s.mask | mask : mask;
   s.flags = atomic && (!merge || s.flags & IS_ATOMIC) ? IS_ATOMIC : 0;
-  s.launch = launch, s.block = block, s.time = exec.time, s.thread = static_cast<uint16_t>(t->index);
+  s.launch = launch, s.block = block, s.time = exec.time,
+  s.thread = static_cast<uint16_t>(t->index);
   s.pc = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(pc));
 }
 
@@ -375,12 +383,19 @@ static void touch(const void *p, size_t bytes, bool writes) {
   if (closed)
     sim_report("%s of %zu bytes, %zu of which are not in use, at %s", writes ? "write" : "read",
                bytes, closed, describe(p).c_str());
-  else if (writes) memset(s, ADDRESSABLE | WRITTEN, bytes);
+  else if (writes)
+    memset(s, ADDRESSABLE | WRITTEN, bytes);
   else if (unwritten)
     sim_report("read of %zu bytes, %zu of which nothing was written to, at %s", bytes, unwritten,
                describe(p).c_str());
 }
-void sim_touch_read(const void *p, size_t bytes) { touch(p, bytes, false); }
-void sim_touch_write(const void *p, size_t bytes) { touch(p, bytes, true); }
+void sim_touch_read(const void *p, size_t bytes) {
+  touch(p, bytes, false);
+}
+void sim_touch_write(const void *p, size_t bytes) {
+  touch(p, bytes, true);
+}
 
-extern "C" const char *sim_flavour(void) { return "check"; }
+extern "C" const char *sim_flavour(void) {
+  return "check";
+}

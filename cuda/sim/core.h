@@ -27,11 +27,6 @@
 #include "include/sim_internal.h"
 #include "include/sim_device.h"
 
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define SIM_ASAN 1
-#endif
-#endif
 #ifdef SIM_ASAN
 #include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
@@ -57,7 +52,9 @@ sim_counts &counts();
 
 // xorshift64*: the same numbers everywhere for a seed.
 uint64_t random_u64();
-inline size_t random_below(size_t n) { return n ? random_u64() % n : 0; }
+inline size_t random_below(size_t n) {
+  return n ? random_u64() % n : 0;
+}
 
 std::recursive_mutex &lock();
 extern thread_local int current_device;
@@ -77,13 +74,13 @@ void poison(int device, cudaError_t e); // keeps the first
 bool peers_enabled(int from, int to);
 void clear_kernel_counts();
 // Enters the checks that begin every call that works on a device.
-#define SIM_ENTER()                                                  \
-  ::sim::Api api;                                                    \
-  if (cudaError_t e_ = ::sim::device_error(::sim::current_device)) { \
-    return ::sim::fail(e_);                                          \
+#define SIM_ENTER()                                                                                \
+  ::sim::Api api;                                                                                  \
+  if (cudaError_t e_ = ::sim::device_error(::sim::current_device)) {                               \
+    return ::sim::fail(e_);                                                                        \
   }
 
-// ---- memory.cpp ------------------------------------------------------------------------------
+// ---- memory.cpp -------------------------------------------------------------------------------
 
 enum class Kind { malloc, virtual_, host, managed };
 
@@ -145,7 +142,7 @@ void check_all_slack(const char *after);
 // Says in words what p is.
 std::string describe(const void *p);
 
-// ---- stream.cpp ------------------------------------------------------------------------------
+// ---- stream.cpp -------------------------------------------------------------------------------
 
 // Enqueues; `kernel` counts apart. Waits for nothing.
 cudaError_t push(cudaStream_t stream, const char *name, std::function<void()> work);
@@ -159,7 +156,7 @@ void drop_device(int device);
 int stream_device(cudaStream_t stream); // -1 if it is not a live stream
 bool busy();                            // within queued work
 
-// ---- exec.cpp --------------------------------------------------------------------------------
+// ---- exec.cpp ---------------------------------------------------------------------------------
 
 struct Launch {
   SimKernel kernel;
@@ -186,7 +183,7 @@ void forget_keys();
 void kill_kernel(cudaError_t e);
 bool in_kernel();
 
-// ---- module.cpp --------------------------------------------------------------------------------
+// ---- module.cpp -------------------------------------------------------------------------------
 
 struct Range {
   uintptr_t start;
@@ -199,7 +196,7 @@ Range shared_section_of(const void *kernel); // all shared variables of the kern
 bool in_module(const void *p);               // in the data or code of a loaded object
 std::string place_of(void *pc);              // "file:line", as well as it is known
 
-// ---- check.cpp -------------------------------------------------------------------------------
+// ---- check.cpp --------------------------------------------------------------------------------
 
 // Where the memory changes state; nothing in the other builds, but for AddressSanitizer's shadow.
 enum class Mark { unaddressable, uninitialised, initialised };

@@ -111,17 +111,29 @@ static Fiber main_fiber, *current_fiber;
 static std::vector<Meeting *> all_meetings, free_meetings;
 static unsigned char *dynamic_end; // a closed page follows
 
-// ---- Reports -------------------------------------------------------------------------------------
+// ---- Reports ----------------------------------------------------------------------------------
 
 static const char *running = "";
-Running::Running(const char *name) : before(running) { running = name; }
-Running::~Running() { running = before; }
-const char *running_name() { return running; }
-bool in_kernel() { return exec.now != nullptr; }
+Running::Running(const char *name) : before(running) {
+  running = name;
+}
+Running::~Running() {
+  running = before;
+}
+const char *running_name() {
+  return running;
+}
+bool in_kernel() {
+  return exec.now != nullptr;
+}
 
 static std::unordered_set<std::string> keys;
-bool new_key(const std::string &key) { return keys.insert(key).second; }
-void forget_keys() { keys.clear(); }
+bool new_key(const std::string &key) {
+  return keys.insert(key).second;
+}
+void forget_keys() {
+  keys.clear();
+}
 
 static std::string where() {
   if (!in_kernel()) return *running ? std::string(running) + ": " : std::string();
@@ -162,7 +174,7 @@ void sim_report(const char *fmt, ...) {
 
 namespace sim {
 
-// ---- Fibers --------------------------------------------------------------------------------------
+// ---- Fibers -----------------------------------------------------------------------------------
 
 static void fiber_main();
 
@@ -264,7 +276,7 @@ void kill_kernel(cudaError_t e) {
   if (current_fiber != &main_fiber) switch_to(&main_fiber); // never comes back
 }
 
-// ---- Barriers ------------------------------------------------------------------------------------
+// ---- Barriers ---------------------------------------------------------------------------------
 
 static const char *const barrier_names[] = {"__syncthreads", "__syncthreads_count",
                                             "__syncthreads_and", "__syncthreads_or"};
@@ -305,12 +317,14 @@ static int barrier(int kind, int predicate, const char *file, int line) {
   if (kind == SIM_BAR_COUNT) exec.barrier_value += predicate != 0;
   if (kind == SIM_BAR_AND) exec.barrier_value = exec.barrier_value && predicate;
   if (kind == SIM_BAR_OR) exec.barrier_value = exec.barrier_value || predicate;
-  if (++exec.arrived == exec.live) complete_barrier(t);
-  else park(State::at_barrier);
+  if (++exec.arrived == exec.live)
+    complete_barrier(t);
+  else
+    park(State::at_barrier);
   return exec.barrier_result;
 }
 
-// ---- Warp operations -----------------------------------------------------------------------------
+// ---- Warp operations --------------------------------------------------------------------------
 
 static void let_go(Thread *t) {
   if (t->held && --t->held->readers == 0) free_meetings.push_back(t->held);
@@ -365,7 +379,8 @@ static const void *meet(unsigned mask, const char *op, const void *mine, size_t 
       report_at(file, line, "lanes of one warp and mask meet in %s and in %s", op, o->op);
       kill_kernel(cudaErrorLaunchFailure);
     }
-    if (o->mask == mask) m = o;
+    if (o->mask == mask)
+      m = o;
     else if (o->mask & bit && mask & o->arrived)
       report_at(file, line, "%s: mask 0x%08x here, 0x%08x where lanes of it wait (%s)", op, mask,
                 o->mask, o->op);
@@ -388,7 +403,7 @@ static const void *meet(unsigned mask, const char *op, const void *mine, size_t 
   return m->data;
 }
 
-// ---- Threads and blocks --------------------------------------------------------------------------
+// ---- Threads and blocks -----------------------------------------------------------------------
 
 static void finish_copies(Thread *t, int groups_left);
 
@@ -455,8 +470,10 @@ static void report_deadlock() {
     char s[300];
     snprintf(s, sizeof s, " in %s at %s:%d", t.op, t.file, t.line);
     auto it = std::find_if(groups.begin(), groups.end(), [&](auto &g) { return g.first == s; });
-    if (it == groups.end()) groups.push_back({s, 1});
-    else it->second++;
+    if (it == groups.end())
+      groups.push_back({s, 1});
+    else
+      it->second++;
   }
   for (auto &[s, n] : groups)
     text += (text.back() == ' ' ? "" : "; ") + std::to_string(n) + " threads wait" + s;
@@ -571,9 +588,9 @@ static void say_crash(int sig) {
   if (crash_launch && in_kernel()) {
     char s[400];
     const uint3 b = state->block, t = exec.now->id;
-    const int n = snprintf(s, sizeof s,
-                           "sim: signal %d in kernel %s, block (%u,%u,%u), thread (%u,%u,%u)\n", sig,
-                           running, b.x, b.y, b.z, t.x, t.y, t.z);
+    const int n =
+        snprintf(s, sizeof s, "sim: signal %d in kernel %s, block (%u,%u,%u), thread (%u,%u,%u)\n",
+                 sig, running, b.x, b.y, b.z, t.x, t.y, t.z);
     if (n > 0 && write(2, s, static_cast<size_t>(n)) < 0) _exit(128 + sig);
   }
   signal(sig, SIG_DFL);
@@ -631,7 +648,7 @@ void run_kernel(const Launch &l) {
     if (const Block *b = a.p ? find_block(a.p, true) : nullptr) check_slack(*b, "after the kernel");
 }
 
-// ---- Asynchronous copies -------------------------------------------------------------------------
+// ---- Asynchronous copies ----------------------------------------------------------------------
 
 // Done when waited for, not before: a kernel that forgets to wait reads NaN.
 static void finish_copies(Thread *t, int groups_left) {
@@ -651,11 +668,13 @@ static void finish_copies(Thread *t, int groups_left) {
 
 } // namespace sim
 
-// ---- What kernels call ---------------------------------------------------------------------------
+// ---- What kernels call ------------------------------------------------------------------------
 
 extern "C" {
 
-void *sim_dynamic_shared(void) { return exec.dynamic; }
+void *sim_dynamic_shared(void) {
+  return exec.dynamic;
+}
 int sim_barrier(int kind, int predicate, const char *file, int line) {
   return barrier(kind, predicate, file, line);
 }
@@ -694,8 +713,12 @@ void sim_copy_async(void *to, const void *from, size_t bytes, size_t valid, cons
   check_poison(to, bytes, pc);
   memset(to, 0xff, bytes); // undefined until waited for
 }
-void sim_copy_commit(void) { exec.now->group++; }
-void sim_copy_wait(int left) { finish_copies(exec.now, left); }
+void sim_copy_commit(void) {
+  exec.now->group++;
+}
+void sim_copy_wait(int left) {
+  finish_copies(exec.now, left);
+}
 void sim_trap(const char *what, const char *file, int line) {
   report_at(file, line, "%s", what);
   kill_kernel(cudaErrorLaunchFailure);

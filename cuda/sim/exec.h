@@ -74,8 +74,8 @@ struct Exec {
   std::vector<Thread> threads;
   std::vector<Warp> warps;
   std::vector<unsigned> order;
-  size_t next;    // of order: not started yet
-  unsigned live;  // threads that have not ended
+  size_t next;   // of order: not started yet
+  unsigned live; // threads that have not ended
   unsigned arrived, exited;
   int barrier_kind, barrier_value, barrier_result;
   std::deque<Thread *> ready;

@@ -30,14 +30,20 @@ struct Arena {
 static Arena arenas[MAX_DEVICES];
 static uintptr_t base;
 static size_t per_device, total;
-static int depth; // of open_arena
-static std::map<uintptr_t, Block> blocks;   // device memory, by start
-static std::map<uintptr_t, Block> hosts;    // pinned and managed host memory
+static int depth;                            // of open_arena
+static std::map<uintptr_t, Block> blocks;    // device memory, by start
+static std::map<uintptr_t, Block> hosts;     // pinned and managed host memory
 static std::map<uintptr_t, size_t> reserved; // virtual addresses
 
-static uintptr_t up(uintptr_t x, size_t a) { return (x + a - 1) / a * a; }
-static void *at(uintptr_t p) { return reinterpret_cast<void *>(p); }
-static uintptr_t number(const void *p) { return reinterpret_cast<uintptr_t>(p); }
+static uintptr_t up(uintptr_t x, size_t a) {
+  return (x + a - 1) / a * a;
+}
+static void *at(uintptr_t p) {
+  return reinterpret_cast<void *>(p);
+}
+static uintptr_t number(const void *p) {
+  return reinterpret_cast<uintptr_t>(p);
+}
 
 // Its own loop: memset would be checked by AddressSanitizer, and gaps are poisoned there.
 __attribute__((no_sanitize("address"))) static void fill(uintptr_t p, size_t n) {
@@ -72,15 +78,23 @@ static bool reserve_all() {
   return true;
 }
 
-uintptr_t arena_base() { return reserve_all() ? base : 0; }
-size_t arena_bytes() { return total; }
-bool in_arena(const void *p) { return base && number(p) - base < total; }
+uintptr_t arena_base() {
+  return reserve_all() ? base : 0;
+}
+size_t arena_bytes() {
+  return total;
+}
+bool in_arena(const void *p) {
+  return base && number(p) - base < total;
+}
 int arena_device(const void *p) {
   return in_arena(p) ? static_cast<int>((number(p) - base) / per_device) : -1;
 }
-size_t device_used(int device) { return arenas[device].used; }
+size_t device_used(int device) {
+  return arenas[device].used;
+}
 
-// ---- Opening and closing -----------------------------------------------------------------------
+// ---- Opening and closing ----------------------------------------------------------------------
 
 static void protect(int prot) {
   for (Arena &a : arenas)
@@ -117,7 +131,7 @@ Closed::~Closed() {
   if (depth && !is_open) protect(PROT_READ | PROT_WRITE), is_open = true;
 }
 
-// ---- Blocks ------------------------------------------------------------------------------------
+// ---- Blocks -----------------------------------------------------------------------------------
 
 static Block *find_in(std::map<uintptr_t, Block> &in, const void *p, bool end_too) {
   auto it = in.upper_bound(number(p));
@@ -126,8 +140,12 @@ static Block *find_in(std::map<uintptr_t, Block> &in, const void *p, bool end_to
   const size_t offset = number(p) - b.start;
   return offset < b.bytes || (end_too && offset == b.bytes) ? &b : nullptr;
 }
-Block *find_block(const void *p, bool end_too) { return find_in(blocks, p, end_too); }
-Block *find_host(const void *p) { return find_in(hosts, p, false); }
+Block *find_block(const void *p, bool end_too) {
+  return find_in(blocks, p, end_too);
+}
+Block *find_host(const void *p) {
+  return find_in(hosts, p, false);
+}
 
 bool was_freed(const void *p) {
   const int d = arena_device(p);
@@ -156,7 +174,8 @@ cudaError_t device_malloc(int device, size_t bytes, void **out) {
   if (refuse() || bytes > options().memory || a.used + bytes > options().memory)
     return cudaErrorMemoryAllocation;
   // A gap before the first too. Starts are odd multiples of 512: no more alignment than CUDA's.
-  const uintptr_t start = up(a.malloc_next + GAP, 2 * ALIGN) + ALIGN, end = up(start + bytes + GAP, GAP);
+  const uintptr_t start = up(a.malloc_next + GAP, 2 * ALIGN) + ALIGN,
+                  end = up(start + bytes + GAP, GAP);
   if (end > a.malloc_end) return cudaErrorMemoryAllocation;
   if (end > a.opened_to) {
     a.opened_to = up(end, GRANULE);
@@ -192,9 +211,9 @@ void check_slack(const Block &b, const char *after) {
   uintptr_t hit = first_changed(end, 256);
   const bool before = !hit && (hit = first_changed(b.start - 256, 256));
   if (!hit) return;
-  sim_report("%s: bytes were written %zu bytes %s an allocation of %zu bytes at %p",
-             after, before ? b.start - hit : hit - end + 1, before ? "before" : "past the end of",
-             b.bytes, at(b.start));
+  sim_report("%s: bytes were written %zu bytes %s an allocation of %zu bytes at %p", after,
+             before ? b.start - hit : hit - end + 1, before ? "before" : "past the end of", b.bytes,
+             at(b.start));
   fill(end, 256); // said once
   fill(b.start - 256, 256);
 }
@@ -302,7 +321,7 @@ void report_leaks() {
     fprintf(stderr, "sim: leak: %zu bytes of device %d at %p\n", b.bytes, b.device, at(start));
 }
 
-// ---- Virtual memory ----------------------------------------------------------------------------
+// ---- Virtual memory ---------------------------------------------------------------------------
 
 struct Physical {
   size_t bytes;
@@ -344,7 +363,7 @@ CUresult physical_create(int device, size_t bytes, uint64_t *out) {
     return CUDA_ERROR_OUT_OF_MEMORY;
   arenas[device].used += bytes;
   count_allocation(bytes);
-  physical[*out = next_handle++] = {bytes, device, 0, false, {}};
+  physical[ *out = next_handle++] = {bytes, device, 0, false, {}};
   return CUDA_SUCCESS;
 }
 
@@ -449,8 +468,10 @@ void release_device(int device) {
     const Block b = it->second;
     auto next = std::next(it);
     if (b.device == device) {
-      if (b.kind == Kind::malloc) drop_block(it);
-      else virtual_unmap(b.start, b.bytes);
+      if (b.kind == Kind::malloc)
+        drop_block(it);
+      else
+        virtual_unmap(b.start, b.bytes);
     }
     it = next;
   }

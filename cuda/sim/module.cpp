@@ -64,7 +64,9 @@ static const Segment *segment_of(const void *p) {
   return nullptr;
 }
 
-bool in_module(const void *p) { return segment_of(p) != nullptr; }
+bool in_module(const void *p) {
+  return segment_of(p) != nullptr;
+}
 
 // "_ZZ" + the function's encoding + "E" begins the names of its static locals.
 static std::string prefix_of(const char *kernel) {
@@ -117,8 +119,10 @@ static void read_symbols(Object &o, const char *file, size_t bytes) {
     const std::string *owner = nullptr;
     for (auto &[address, prefix] : o.kernels)
       if (!name.compare(0, prefix.size(), prefix)) owner = &prefix;
-    if (owner) o.owned[*owner].push_back(range);
-    else o.common.push_back(range);
+    if (owner)
+      o.owned[*owner].push_back(range);
+    else
+      o.common.push_back(range);
   }
 }
 
@@ -164,9 +168,15 @@ static const KernelShared &shared_info(const void *kernel) {
   return by_kernel[kernel] = r;
 }
 
-const std::vector<Range> &shared_of(const void *kernel) { return shared_info(kernel).ranges; }
-size_t shared_bytes_of(const void *kernel) { return shared_info(kernel).bytes; }
-Range shared_section_of(const void *kernel) { return shared_info(kernel).section; }
+const std::vector<Range> &shared_of(const void *kernel) {
+  return shared_info(kernel).ranges;
+}
+size_t shared_bytes_of(const void *kernel) {
+  return shared_info(kernel).bytes;
+}
+Range shared_section_of(const void *kernel) {
+  return shared_info(kernel).section;
+}
 void forget_objects() { // one was unloaded: its addresses may serve again
   by_kernel.clear();
   objects.clear();
@@ -191,8 +201,9 @@ std::string place_of(void *pc) {
   const char *own = getenv("SIM_SYMBOLIZER");
   for (const char *tool : {own ? own : "llvm-symbolizer", "llvm-symbolizer-14", "addr2line"}) {
     const bool gnu = strstr(tool, "addr2line") != nullptr;
-    snprintf(command, sizeof command, gnu ? "%s -s -e '%s' 0x%lx 2>/dev/null"
-                                          : "%s --functions=none --obj='%s' 0x%lx 2>/dev/null",
+    snprintf(command, sizeof command,
+             gnu ? "%s -s -e '%s' 0x%lx 2>/dev/null"
+                 : "%s --functions=none --obj='%s' 0x%lx 2>/dev/null",
              tool, path.c_str(), offset);
     FILE *f = popen(command, "r");
     const bool ok = f && fgets(out, sizeof out, f) && *out && *out != '?' && *out != '\n';

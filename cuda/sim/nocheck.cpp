@@ -8,8 +8,10 @@ namespace sim {
 
 void mark(const void *p, size_t bytes, Mark m) {
 #ifdef SIM_ASAN
-  if (m == Mark::unaddressable) __asan_poison_memory_region(p, bytes);
-  else __asan_unpoison_memory_region(p, bytes);
+  if (m == Mark::unaddressable)
+    __asan_poison_memory_region(p, bytes);
+  else
+    __asan_unpoison_memory_region(p, bytes);
 #else
   (void)p, (void)bytes, (void)m;
 #endif
@@ -28,8 +30,12 @@ static void touch(const void *p, size_t bytes, const char *what) {
     sim_report("%s of %zu bytes: from %s; to %s", what, bytes, describe(p).c_str(),
                describe(end).c_str());
 }
-void sim_touch_read(const void *p, size_t bytes) { touch(p, bytes, "read"); }
-void sim_touch_write(const void *p, size_t bytes) { touch(p, bytes, "write"); }
+void sim_touch_read(const void *p, size_t bytes) {
+  touch(p, bytes, "read");
+}
+void sim_touch_write(const void *p, size_t bytes) {
+  touch(p, bytes, "write");
+}
 
 extern "C" const char *sim_flavour(void) {
 #ifdef SIM_ASAN

@@ -62,7 +62,9 @@ Options &options() {
   return o;
 }
 
-sim_counts &counts() { return the_counts; }
+sim_counts &counts() {
+  return the_counts;
+}
 
 uint64_t random_u64() {
   random_state ^= random_state >> 12;
@@ -91,7 +93,9 @@ cudaError_t take_last_error(bool clear) {
   return e;
 }
 
-cudaError_t device_error(int device) { return poisons[device]; }
+cudaError_t device_error(int device) {
+  return poisons[device];
+}
 void poison(int device, cudaError_t e) {
   if (!poisons[device] || !e) poisons[device] = e;
 }

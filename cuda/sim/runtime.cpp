@@ -12,7 +12,9 @@ namespace sim {
 cudaError_t take_last_error(bool clear);
 
 static bool peer[MAX_DEVICES][MAX_DEVICES];
-bool peers_enabled(int from, int to) { return from == to || peer[from][to]; }
+bool peers_enabled(int from, int to) {
+  return from == to || peer[from][to];
+}
 
 static std::map<const void *, int> dynamic_limit; // cudaFuncSetAttribute
 static int limit_of(const void *f) {
@@ -27,9 +29,11 @@ void reset_device(int device) {
   for (int i = 0; i < MAX_DEVICES; i++) peer[device][i] = false;
 }
 
-static bool valid_device(int d) { return d >= 0 && d < options().devices; }
+static bool valid_device(int d) {
+  return d >= 0 && d < options().devices;
+}
 
-// ---- Copies --------------------------------------------------------------------------------------
+// ---- Copies -----------------------------------------------------------------------------------
 
 struct Copy {
   char *to;
@@ -56,15 +60,21 @@ static void run_copy(const Copy &c) {
   if (!still_there(c)) return;
   counts().copies++;
   const size_t bytes = c.width * c.height;
-  if (c.to_device && c.from_device) counts().bytes_d2d += bytes;
-  else if (c.to_device) counts().bytes_h2d += bytes;
-  else if (c.from_device) counts().bytes_d2h += bytes;
+  if (c.to_device && c.from_device)
+    counts().bytes_d2d += bytes;
+  else if (c.to_device)
+    counts().bytes_h2d += bytes;
+  else if (c.from_device)
+    counts().bytes_d2h += bytes;
   for (size_t y = 0; y < c.height; y++) {
     char *to = c.to + y * c.to_pitch;
     const char *from = c.from + y * c.from_pitch;
-    if (c.to_device && c.from_device) copy_marks(to, from, c.width);
-    else if (c.to_device) sim_touch_write(to, c.width);
-    else if (c.from_device) sim_touch_read(from, c.width);
+    if (c.to_device && c.from_device)
+      copy_marks(to, from, c.width);
+    else if (c.to_device)
+      sim_touch_write(to, c.width);
+    else if (c.from_device)
+      sim_touch_read(from, c.width);
     memmove(to, from, c.width);
   }
 }
@@ -78,8 +88,14 @@ static cudaError_t copy(void *to, size_t to_pitch, const void *from, size_t from
   if (!to || !from || to_pitch < width || from_pitch < width) return cudaErrorInvalidValue;
   if (kind < cudaMemcpyHostToHost || kind > cudaMemcpyDefault)
     return cudaErrorInvalidMemcpyDirection;
-  Copy c = {static_cast<char *>(to), static_cast<const char *>(from), to_pitch, from_pitch,
-            width,                   height,                          false,    false};
+  Copy c = {static_cast<char *>(to),
+            static_cast<const char *>(from),
+            to_pitch,
+            from_pitch,
+            width,
+            height,
+            false,
+            false};
   c.to_device = in_arena(to), c.from_device = in_arena(from);
   const bool wants_to = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
   const bool wants_from = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
@@ -139,15 +155,15 @@ static cudaError_t set(void *p, size_t pitch, int value, size_t width, size_t he
   });
 }
 
-// ---- Launches ------------------------------------------------------------------------------------
+// ---- Launches ---------------------------------------------------------------------------------
 
 static cudaError_t check_shape(const SimKernel *k, dim3 g, dim3 b, size_t shared) {
   if (!g.x || !g.y || !g.z || g.x > 0x7fffffffu || g.y > 65535 || g.z > 65535 || !b.x || !b.y ||
       !b.z || b.x > 1024 || b.y > 1024 || b.z > 64 || uint64_t(b.x) * b.y * b.z > 1024 ||
       uint64_t(g.x) * g.y * g.z > 0xffffffffu)
     return cudaErrorInvalidConfiguration;
-  const size_t fixed = shared_bytes_of(k->function);
 #ifndef SIM_ASAN // whose red zones count as size
+  const size_t fixed = shared_bytes_of(k->function);
   if (fixed > STATIC_SHARED_MAX) {
     sim_report("%s: %zu bytes of static shared memory: ptxas allows 48 KiB", k->name, fixed);
     return cudaErrorInvalidValue;
@@ -212,7 +228,9 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *a, const void *f) {
   a->preferredShmemCarveout = -1;
   return cudaSuccess;
 }
-cudaError_t cudaFuncSetCacheConfig(const void *, cudaFuncCache) { return cudaSuccess; }
+cudaError_t cudaFuncSetCacheConfig(const void *, cudaFuncCache) {
+  return cudaSuccess;
+}
 cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *n, const void *f, int block,
                                                                    size_t shared, unsigned) {
   SIM_ENTER();
@@ -227,7 +245,7 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *n, const void *f,
   return cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(n, f, block, shared, 0);
 }
 
-// ---- Errors, versions ------------------------------------------------------------------------------
+// ---- Errors, versions -------------------------------------------------------------------------
 
 cudaError_t cudaGetLastError(void) {
   Api api(true);
@@ -240,8 +258,12 @@ cudaError_t cudaPeekAtLastError(void) {
   const cudaError_t e = device_error(current_device);
   return e ? e : take_last_error(false);
 }
-cudaError_t cudaDriverGetVersion(int *v) { return *v = CUDART_VERSION, cudaSuccess; }
-cudaError_t cudaRuntimeGetVersion(int *v) { return *v = CUDART_VERSION, cudaSuccess; }
+cudaError_t cudaDriverGetVersion(int *v) {
+  return *v = CUDART_VERSION, cudaSuccess;
+}
+cudaError_t cudaRuntimeGetVersion(int *v) {
+  return *v = CUDART_VERSION, cudaSuccess;
+}
 
 struct ErrorText {
   cudaError_t e;
@@ -249,49 +271,107 @@ struct ErrorText {
 };
 #define SIM_ERROR(e, text) {e, #e, text},
 static const ErrorText error_texts[] = {
-    SIM_ERROR(cudaSuccess, "no error")
-    SIM_ERROR(cudaErrorInvalidValue, "invalid argument")
-    SIM_ERROR(cudaErrorMemoryAllocation, "out of memory")
-    SIM_ERROR(cudaErrorInitializationError, "initialization error")
-    SIM_ERROR(cudaErrorCudartUnloading, "driver shutting down")
-    SIM_ERROR(cudaErrorInvalidConfiguration, "invalid configuration argument")
-    SIM_ERROR(cudaErrorInvalidMemcpyDirection, "invalid copy direction for memcpy")
-    SIM_ERROR(cudaErrorInsufficientDriver, "CUDA driver version is insufficient")
-    SIM_ERROR(cudaErrorInvalidDeviceFunction, "invalid device function")
-    SIM_ERROR(cudaErrorNoDevice, "no CUDA-capable device is detected")
-    SIM_ERROR(cudaErrorInvalidDevice, "invalid device ordinal")
-    SIM_ERROR(cudaErrorInvalidResourceHandle, "invalid resource handle")
-    SIM_ERROR(cudaErrorIllegalState, "the operation cannot be performed in the present state")
-    SIM_ERROR(cudaErrorSymbolNotFound, "named symbol not found")
-    SIM_ERROR(cudaErrorNotReady, "device not ready")
-    SIM_ERROR(cudaErrorIllegalAddress, "an illegal memory access was encountered")
-    SIM_ERROR(cudaErrorLaunchOutOfResources, "too many resources requested for launch")
-    SIM_ERROR(cudaErrorLaunchTimeout, "the launch timed out and was terminated")
-    SIM_ERROR(cudaErrorPeerAccessAlreadyEnabled, "peer access is already enabled")
-    SIM_ERROR(cudaErrorPeerAccessNotEnabled, "peer access has not been enabled")
-    SIM_ERROR(cudaErrorAssert, "device-side assert triggered")
-    SIM_ERROR(cudaErrorHostMemoryAlreadyRegistered, "part or all of the memory is registered")
-    SIM_ERROR(cudaErrorHostMemoryNotRegistered, "pointer is not registered host memory")
-    SIM_ERROR(cudaErrorMisalignedAddress, "misaligned address")
-    SIM_ERROR(cudaErrorLaunchFailure, "unspecified launch failure")
-    SIM_ERROR(cudaErrorNotPermitted, "operation not permitted")
-    SIM_ERROR(cudaErrorNotSupported, "operation not supported")
-    SIM_ERROR(cudaErrorStreamCaptureUnsupported, "operation not permitted when stream is capturing")
-    SIM_ERROR(cudaErrorStreamCaptureInvalidated, "operation failed due to a previous error during "
-                                                 "capture")
-    SIM_ERROR(cudaErrorStreamCaptureMerge, "operation would merge two captures")
-    SIM_ERROR(cudaErrorStreamCaptureUnmatched, "capture was not initiated in this stream")
-    SIM_ERROR(cudaErrorStreamCaptureUnjoined, "capturing stream has unjoined work")
-    SIM_ERROR(cudaErrorStreamCaptureIsolation, "dependency created on uncaptured work in another "
-                                               "stream")
-    SIM_ERROR(cudaErrorStreamCaptureImplicit, "operation would make the legacy stream depend on a "
-                                              "capturing blocking stream")
-    SIM_ERROR(cudaErrorCapturedEvent, "operation not permitted on an event last recorded in a "
-                                      "capturing stream")
-    SIM_ERROR(cudaErrorStreamCaptureWrongThread, "attempt to terminate a thread-local capture from "
-                                                 "another thread")
-    SIM_ERROR(cudaErrorGraphExecUpdateFailure, "the graph update was not performed")
-    SIM_ERROR(cudaErrorUnknown, "unknown error")};
+    SIM_ERROR(cudaSuccess, "no error") SIM_ERROR(
+        cudaErrorInvalidValue,
+        "invalid argument") SIM_ERROR(cudaErrorMemoryAllocation,
+                                      "out of memory") SIM_ERROR(cudaErrorInitializationError,
+                                                                 "initialization error")
+        SIM_ERROR(cudaErrorCudartUnloading, "driver shutting down") SIM_ERROR(
+            cudaErrorInvalidConfiguration,
+            "invalid configuration argument") SIM_ERROR(cudaErrorInvalidMemcpyDirection,
+                                                        "invalid copy direction for memcpy")
+            SIM_ERROR(cudaErrorInsufficientDriver, "CUDA driver version is insufficient") SIM_ERROR(
+                cudaErrorInvalidDeviceFunction,
+                "invalid device function") SIM_ERROR(cudaErrorNoDevice,
+                                                     "no CUDA-capable device is detected")
+                SIM_ERROR(cudaErrorInvalidDevice, "invalid device ordinal") SIM_ERROR(
+                    cudaErrorInvalidResourceHandle,
+                    "invalid resource handle") SIM_ERROR(cudaErrorIllegalState,
+                                                         "the operation cannot be performed in the "
+                                                         "present state")
+                    SIM_ERROR(cudaErrorSymbolNotFound, "named symbol not found") SIM_ERROR(
+                        cudaErrorNotReady,
+                        "device not ready") SIM_ERROR(cudaErrorIllegalAddress,
+                                                      "an illegal memory access was encountered")
+                        SIM_ERROR(cudaErrorLaunchOutOfResources,
+                                  "too many resources requested for "
+                                  "launch") SIM_ERROR(cudaErrorLaunchTimeout,
+                                                      "the launch timed out and was terminated")
+                            SIM_ERROR(cudaErrorPeerAccessAlreadyEnabled,
+                                      "peer access is already "
+                                      "enabled") SIM_ERROR(cudaErrorPeerAccessNotEnabled,
+                                                           "peer access has not been enabled")
+                                SIM_ERROR(
+                                    cudaErrorAssert,
+                                    "device-side assert "
+                                    "triggered") SIM_ERROR(cudaErrorHostMemoryAlreadyRegistered,
+                                                           "part or all of the memory is "
+                                                           "registered")
+                                    SIM_ERROR(cudaErrorHostMemoryNotRegistered,
+                                              "pointer is not "
+                                              "registered host "
+                                              "memory") SIM_ERROR(cudaErrorMisalignedAddress,
+                                                                  "misaligned address")
+                                        SIM_ERROR(cudaErrorLaunchFailure,
+                                                  "unspecified launch "
+                                                  "failure") SIM_ERROR(cudaErrorNotPermitted,
+                                                                       "operation not permitted")
+                                            SIM_ERROR(cudaErrorNotSupported, "operation not "
+                                                                             "supported")
+                                                SIM_ERROR(cudaErrorStreamCaptureUnsupported,
+                                                          "operation not permitted when stream is "
+                                                          "capturing")
+                                                    SIM_ERROR(
+                                                        cudaErrorStreamCaptureInvalidated,
+                                                        "operation failed due to a previous error "
+                                                        "during "
+                                                        "capture") SIM_ERROR(cudaErrorStreamCaptureMerge,
+                                                                             "operation would "
+                                                                             "merge "
+                                                                             "two captures")
+                                                        SIM_ERROR(cudaErrorStreamCaptureUnmatched,
+                                                                  "capture was not initiated in "
+                                                                  "this stream")
+                                                            SIM_ERROR(
+                                                                cudaErrorStreamCaptureUnjoined,
+                                                                "capturing stream has unjoined "
+                                                                "work")
+                                                                SIM_ERROR(
+                                                                    cudaErrorStreamCaptureIsolation,
+                                                                    "dependency created on "
+                                                                    "uncaptured "
+                                                                    "work in another "
+                                                                    "stream")
+                                                                    SIM_ERROR(
+                                                                        cudaErrorStreamCaptureImplicit,
+                                                                        "operation would make the "
+                                                                        "legacy stream depend on a "
+                                                                        "capturing blocking stream")
+                                                                        SIM_ERROR(
+                                                                            cudaErrorCapturedEvent,
+                                                                            "operation not "
+                                                                            "permitted "
+                                                                            "on an event last "
+                                                                            "recorded "
+                                                                            "in a "
+                                                                            "capturing stream")
+                                                                            SIM_ERROR(
+                                                                                cudaErrorStreamCaptureWrongThread,
+                                                                                "attempt to "
+                                                                                "terminate "
+                                                                                "a thread-local "
+                                                                                "capture from "
+                                                                                "another thread")
+                                                                                SIM_ERROR(
+                                                                                    cudaErrorGraphExecUpdateFailure,
+                                                                                    "the graph "
+                                                                                    "update "
+                                                                                    "was not "
+                                                                                    "performed")
+                                                                                    SIM_ERROR(
+                                                                                        cudaErrorUnknown,
+                                                                                        "unknown "
+                                                                                        "error")};
 
 static const ErrorText *text_of(cudaError_t e) {
   for (const ErrorText &t : error_texts)
@@ -307,7 +387,7 @@ const char *cudaGetErrorString(cudaError_t e) {
   return t ? t->text : "unrecognized error code";
 }
 
-// ---- Allocation ------------------------------------------------------------------------------------
+// ---- Allocation -------------------------------------------------------------------------------
 
 cudaError_t cudaMalloc(void **p, size_t bytes) {
   SIM_ENTER();
@@ -352,7 +432,9 @@ cudaError_t cudaHostAlloc(void **p, size_t bytes, unsigned flags) {
   if (cudaError_t e = forbid_in_capture()) return fail(e);
   return fail(host_malloc(bytes, flags, Kind::host, p));
 }
-cudaError_t cudaMallocHost(void **p, size_t bytes) { return cudaHostAlloc(p, bytes, 0); }
+cudaError_t cudaMallocHost(void **p, size_t bytes) {
+  return cudaHostAlloc(p, bytes, 0);
+}
 cudaError_t cudaMallocManaged(void **p, size_t bytes, unsigned flags) {
   SIM_ENTER();
   if (!p || !bytes) return fail(cudaErrorInvalidValue);
@@ -424,10 +506,14 @@ cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t *out, int device) {
 cudaError_t cudaDeviceGetMemPool(cudaMemPool_t *out, int device) {
   return cudaDeviceGetDefaultMemPool(out, device);
 }
-cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr, void *) { return cudaSuccess; }
-cudaError_t cudaMemPoolTrimTo(cudaMemPool_t, size_t) { return cudaSuccess; }
+cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr, void *) {
+  return cudaSuccess;
+}
+cudaError_t cudaMemPoolTrimTo(cudaMemPool_t, size_t) {
+  return cudaSuccess;
+}
 
-// ---- Copies and fills ------------------------------------------------------------------------------
+// ---- Copies and fills -------------------------------------------------------------------------
 
 cudaError_t cudaMemcpy(void *to, const void *from, size_t n, cudaMemcpyKind kind) {
   SIM_ENTER();
@@ -513,7 +599,7 @@ cudaError_t cudaMemset2DAsync(void *p, size_t pitch, int value, size_t width, si
   return fail(set(p, pitch, value, width, height, s, true));
 }
 
-// ---- Devices ---------------------------------------------------------------------------------------
+// ---- Devices ----------------------------------------------------------------------------------
 
 cudaError_t cudaGetDeviceCount(int *n) {
   Api api;
@@ -533,9 +619,15 @@ cudaError_t cudaGetDevice(int *device) {
   *device = current_device;
   return cudaSuccess;
 }
-cudaError_t cudaInitDevice(int device, unsigned, unsigned) { return cudaSetDevice(device); }
-cudaError_t cudaSetDeviceFlags(unsigned) { return cudaSuccess; }
-cudaError_t cudaGetDeviceFlags(unsigned *f) { return *f = 0, cudaSuccess; }
+cudaError_t cudaInitDevice(int device, unsigned, unsigned) {
+  return cudaSetDevice(device);
+}
+cudaError_t cudaSetDeviceFlags(unsigned) {
+  return cudaSuccess;
+}
+cudaError_t cudaGetDeviceFlags(unsigned *f) {
+  return *f = 0, cudaSuccess;
+}
 cudaError_t cudaDeviceSynchronize(void) {
   SIM_ENTER();
   counts().synchronisations++;
@@ -556,8 +648,12 @@ cudaError_t cudaDeviceGetLimit(size_t *value, cudaLimit limit) {
   *value = limit == cudaLimitStackSize ? 1024 : 0;
   return cudaSuccess;
 }
-cudaError_t cudaDeviceSetLimit(cudaLimit, size_t) { return cudaSuccess; }
-cudaError_t cudaDeviceSetCacheConfig(cudaFuncCache) { return cudaSuccess; }
+cudaError_t cudaDeviceSetLimit(cudaLimit, size_t) {
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceSetCacheConfig(cudaFuncCache) {
+  return cudaSuccess;
+}
 cudaError_t cudaDeviceCanAccessPeer(int *can, int device, int other) {
   SIM_ENTER();
   if (!valid_device(device) || !valid_device(other)) return fail(cudaErrorInvalidDevice);

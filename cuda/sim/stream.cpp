@@ -107,7 +107,9 @@ static Stream *find(cudaStream_t handle) {
   return nullptr;
 }
 
-bool busy() { return busy_depth > 0; }
+bool busy() {
+  return busy_depth > 0;
+}
 int stream_device(cudaStream_t handle) {
   const Stream *s = find(handle);
   return s ? s->device : -1;
@@ -170,7 +172,7 @@ void wait_all() {
   if (!busy_depth) run_device(-1);
 }
 
-// ---- Capture -----------------------------------------------------------------------------------
+// ---- Capture ----------------------------------------------------------------------------------
 
 static cudaError_t spoil(const std::shared_ptr<Capture> &c, cudaError_t e) {
   c->invalid = true;
@@ -184,7 +186,8 @@ cudaError_t forbid_in_capture() {
     const auto &c = s->capture;
     if (!c || c->mode == cudaStreamCaptureModeRelaxed) continue;
     const bool mine = c->thread == std::this_thread::get_id();
-    if (!mine && (c->mode != cudaStreamCaptureModeGlobal || thread_mode != cudaStreamCaptureModeGlobal))
+    if (!mine &&
+        (c->mode != cudaStreamCaptureModeGlobal || thread_mode != cudaStreamCaptureModeGlobal))
       continue;
     e = spoil(c, cudaErrorStreamCaptureUnsupported);
   }
@@ -222,7 +225,7 @@ static void run_graph(const Graph &g) {
   }
 }
 
-// ---- Pushing, waiting ----------------------------------------------------------------------------
+// ---- Pushing, waiting -------------------------------------------------------------------------
 
 static cudaError_t push_to(Stream *s, const char *name, std::function<void()> work) {
   if (s->capture) {
@@ -324,7 +327,7 @@ cudaError_t sim_push(cudaStream_t stream, const char *name, std::function<void()
 
 extern "C" {
 
-// ---- Streams -------------------------------------------------------------------------------------
+// ---- Streams ----------------------------------------------------------------------------------
 
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t *out, unsigned flags, int priority) {
   SIM_ENTER();
@@ -333,7 +336,9 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t *out, unsigned flags, int 
       make_stream(current_device, flags, std::max(-5, std::min(0, priority))));
   return cudaSuccess;
 }
-cudaError_t cudaStreamCreate(cudaStream_t *out) { return cudaStreamCreateWithPriority(out, 0, 0); }
+cudaError_t cudaStreamCreate(cudaStream_t *out) {
+  return cudaStreamCreateWithPriority(out, 0, 0);
+}
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags) {
   return cudaStreamCreateWithPriority(out, flags, 0);
 }
@@ -435,7 +440,7 @@ cudaError_t cudaStreamAddCallback(cudaStream_t handle, cudaStreamCallback_t fn, 
   return fail(host_function(handle, [=] { fn(handle, cudaSuccess, data); }));
 }
 
-// ---- Events --------------------------------------------------------------------------------------
+// ---- Events -----------------------------------------------------------------------------------
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags) {
   SIM_ENTER();
@@ -445,7 +450,9 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags) {
   *out = reinterpret_cast<cudaEvent_t>(e);
   return cudaSuccess;
 }
-cudaError_t cudaEventCreate(cudaEvent_t *out) { return cudaEventCreateWithFlags(out, 0); }
+cudaError_t cudaEventCreate(cudaEvent_t *out) {
+  return cudaEventCreateWithFlags(out, 0);
+}
 cudaError_t cudaEventDestroy(cudaEvent_t handle) {
   Api api;
   Event *e = find_event(handle);
@@ -514,7 +521,7 @@ cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t start, cudaEvent_t end) 
   return cudaSuccess;
 }
 
-// ---- Capture -------------------------------------------------------------------------------------
+// ---- Capture ----------------------------------------------------------------------------------
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t handle, cudaStreamCaptureMode mode) {
   SIM_ENTER();
@@ -576,9 +583,9 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t handle, cudaStreamCaptureStatus *
   SIM_ENTER();
   Stream *s = find(handle);
   if (!s || !out) return fail(cudaErrorInvalidValue);
-  *out = !s->capture            ? cudaStreamCaptureStatusNone
+  *out = !s->capture           ? cudaStreamCaptureStatusNone
          : s->capture->invalid ? cudaStreamCaptureStatusInvalidated
-                                : cudaStreamCaptureStatusActive;
+                               : cudaStreamCaptureStatusActive;
   return cudaSuccess;
 }
 cudaError_t cudaStreamGetCaptureInfo(cudaStream_t handle, cudaStreamCaptureStatus *status,
@@ -590,8 +597,7 @@ cudaError_t cudaStreamGetCaptureInfo(cudaStream_t handle, cudaStreamCaptureStatu
   Api api(true);
   Stream *s = find(handle);
   if (id) *id = s->capture ? s->capture->id : 0;
-  if (graph)
-    *graph = s->capture ? reinterpret_cast<cudaGraph_t>(s->capture->graph.get()) : nullptr;
+  if (graph) *graph = s->capture ? reinterpret_cast<cudaGraph_t>(s->capture->graph.get()) : nullptr;
   if (deps) *deps = nullptr;
   if (edges) *edges = nullptr;
   if (n) *n = 0;
@@ -604,7 +610,7 @@ cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode *mode) {
   return cudaSuccess;
 }
 
-// ---- Graphs --------------------------------------------------------------------------------------
+// ---- Graphs -----------------------------------------------------------------------------------
 
 cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t *out, cudaGraph_t handle,
                                           unsigned long long) {
@@ -641,12 +647,11 @@ cudaError_t cudaGraphExecUpdate(cudaGraphExec_t handle, cudaGraph_t graph,
   if (!exec || !g) return fail(cudaErrorInvalidValue);
   bool same = exec->nodes.size() == g->nodes.size();
   for (size_t i = 0; same && i < g->nodes.size(); i++)
-    same = exec->nodes[i].deps == g->nodes[i].deps &&
-           !strcmp(exec->nodes[i].name, g->nodes[i].name);
+    same =
+        exec->nodes[i].deps == g->nodes[i].deps && !strcmp(exec->nodes[i].name, g->nodes[i].name);
   if (info) {
     memset(info, 0, sizeof *info);
-    info->result =
-        same ? cudaGraphExecUpdateSuccess : cudaGraphExecUpdateErrorTopologyChanged;
+    info->result = same ? cudaGraphExecUpdateSuccess : cudaGraphExecUpdateErrorTopologyChanged;
   }
   if (!same) return fail(cudaErrorGraphExecUpdateFailure);
   *exec = *g;

@@ -14,8 +14,12 @@
     *p = static_cast<T>(expr);                                                                     \
     return old;                                                                                    \
   }                                                                                                \
-  inline T name##_block(T *p, T v) { return name(p, v); }                                          \
-  inline T name##_system(T *p, T v) { return name(p, v); }
+  inline T name##_block(T *p, T v) {                                                               \
+    return name(p, v);                                                                             \
+  }                                                                                                \
+  inline T name##_system(T *p, T v) {                                                              \
+    return name(p, v);                                                                             \
+  }
 
 typedef unsigned long long sim_ull;
 
@@ -47,8 +51,12 @@ SIM_ATOMIC_OP(atomicDec, unsigned, old == 0 || old > v ? v : old - 1)
     if (old == expected) *p = v;                                                                   \
     return old;                                                                                    \
   }                                                                                                \
-  inline T atomicCAS_block(T *p, T expected, T v) { return atomicCAS(p, expected, v); }            \
-  inline T atomicCAS_system(T *p, T expected, T v) { return atomicCAS(p, expected, v); }
+  inline T atomicCAS_block(T *p, T expected, T v) {                                                \
+    return atomicCAS(p, expected, v);                                                              \
+  }                                                                                                \
+  inline T atomicCAS_system(T *p, T expected, T v) {                                               \
+    return atomicCAS(p, expected, v);                                                              \
+  }
 SIM_ATOMIC_CAS(int)
 SIM_ATOMIC_CAS(unsigned)
 SIM_ATOMIC_CAS(sim_ull)
@@ -67,15 +75,35 @@ SIM_ATOMIC_VECTOR(float2, old.x + v.x, old.y + v.y)
 SIM_ATOMIC_VECTOR(float4, old.x + v.x, old.y + v.y, old.z + v.z, old.w + v.w)
 
 // Cache hints change no value.
-template <class T> T __ldg(const T *p) { return *p; }
-template <class T> T __ldca(const T *p) { return *p; }
-template <class T> T __ldcg(const T *p) { return *p; }
-template <class T> T __ldcs(const T *p) { return *p; }
-template <class T> T __ldlu(const T *p) { return *p; }
-template <class T> T __ldcv(const T *p) { return *p; }
-template <class T> void __stwb(T *p, T v) { *p = v; }
-template <class T> void __stcg(T *p, T v) { *p = v; }
-template <class T> void __stcs(T *p, T v) { *p = v; }
-template <class T> void __stwt(T *p, T v) { *p = v; }
+template <class T> T __ldg(const T *p) {
+  return *p;
+}
+template <class T> T __ldca(const T *p) {
+  return *p;
+}
+template <class T> T __ldcg(const T *p) {
+  return *p;
+}
+template <class T> T __ldcs(const T *p) {
+  return *p;
+}
+template <class T> T __ldlu(const T *p) {
+  return *p;
+}
+template <class T> T __ldcv(const T *p) {
+  return *p;
+}
+template <class T> void __stwb(T *p, T v) {
+  *p = v;
+}
+template <class T> void __stcg(T *p, T v) {
+  *p = v;
+}
+template <class T> void __stcs(T *p, T v) {
+  *p = v;
+}
+template <class T> void __stwt(T *p, T v) {
+  *p = v;
+}
 
 #endif

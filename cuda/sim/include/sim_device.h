@@ -21,7 +21,7 @@
 #include <type_traits>
 #include <utility>
 
-// ---- Qualifiers ------------------------------------------------------------------------------
+// ---- Qualifiers -------------------------------------------------------------------------------
 
 // Kernels and shared variables lie in sections of their own: so the simulator finds, in the symbol
 // table, which shared variables a kernel owns. With dots in the name, AddressSanitizer puts red
@@ -52,7 +52,7 @@
 // For what must not be seen by the checker's instrumentation.
 #define SIM_RAW __attribute__((noinline, no_sanitize("thread")))
 
-// ---- The simulator's functions that kernels call -----------------------------------------------
+// ---- The simulator's functions that kernels call ----------------------------------------------
 
 // What the running thread sees. One OS thread runs kernels at a time.
 struct SimState {
@@ -124,7 +124,7 @@ static const dim3 &blockDim = sim_state.block_dim;
 static const dim3 &gridDim = sim_state.grid_dim;
 static const int warpSize = 32;
 
-// ---- Launching -------------------------------------------------------------------------------
+// ---- Launching --------------------------------------------------------------------------------
 
 template <class T> void sim_collect(SimPointer *out, int *n, int index, const T &v) {
   if constexpr (std::is_pointer_v<T>) {
@@ -170,22 +170,38 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t *c, void (*kernel)(P...)
                     std::forward<A>(a)...);
 }
 
-// ---- Barriers, fences --------------------------------------------------------------------------
+// ---- Barriers, fences -------------------------------------------------------------------------
 
-inline void __syncthreads(SIM_HERE_ARGS) { sim_barrier(SIM_BAR_SYNC, 0, SIM_HERE); }
+inline void __syncthreads(SIM_HERE_ARGS) {
+  sim_barrier(SIM_BAR_SYNC, 0, SIM_HERE);
+}
 inline int __syncthreads_count(int p, SIM_HERE_ARGS) {
   return sim_barrier(SIM_BAR_COUNT, p, SIM_HERE);
 }
-inline int __syncthreads_and(int p, SIM_HERE_ARGS) { return sim_barrier(SIM_BAR_AND, p, SIM_HERE); }
-inline int __syncthreads_or(int p, SIM_HERE_ARGS) { return sim_barrier(SIM_BAR_OR, p, SIM_HERE); }
-inline void __threadfence_block(void) { sim_fence(0); }
-inline void __threadfence(void) { sim_fence(1); }
-inline void __threadfence_system(void) { sim_fence(2); }
-inline void __trap(SIM_HERE_ARGS) { sim_trap("__trap()", SIM_HERE); }
+inline int __syncthreads_and(int p, SIM_HERE_ARGS) {
+  return sim_barrier(SIM_BAR_AND, p, SIM_HERE);
+}
+inline int __syncthreads_or(int p, SIM_HERE_ARGS) {
+  return sim_barrier(SIM_BAR_OR, p, SIM_HERE);
+}
+inline void __threadfence_block(void) {
+  sim_fence(0);
+}
+inline void __threadfence(void) {
+  sim_fence(1);
+}
+inline void __threadfence_system(void) {
+  sim_fence(2);
+}
+inline void __trap(SIM_HERE_ARGS) {
+  sim_trap("__trap()", SIM_HERE);
+}
 inline void __nanosleep(unsigned) {}
-inline long long clock64(void) { return static_cast<long long>(__builtin_readcyclecounter()); }
+inline long long clock64(void) {
+  return static_cast<long long>(__builtin_readcyclecounter());
+}
 
-// ---- Warp operations ---------------------------------------------------------------------------
+// ---- Warp operations --------------------------------------------------------------------------
 
 // The lanes of the mask meet; each then computes its own result from the values of all.
 template <class T> struct SimGather {
@@ -210,10 +226,11 @@ inline void __syncwarp(unsigned mask = 0xffffffffu, SIM_HERE_ARGS) {
   unsigned arrived;
   sim_meet(mask, "__syncwarp", nullptr, 0, &arrived, SIM_HERE);
 }
-inline unsigned __activemask(SIM_HERE_ARGS) { return sim_active_mask(SIM_HERE); }
+inline unsigned __activemask(SIM_HERE_ARGS) {
+  return sim_active_mask(SIM_HERE);
+}
 
-template <class T>
-T __shfl_sync(unsigned mask, T v, int source, int width = 32, SIM_HERE_ARGS) {
+template <class T> T __shfl_sync(unsigned mask, T v, int source, int width = 32, SIM_HERE_ARGS) {
   const SimGather<T> g(mask, "__shfl_sync", v, SIM_HERE);
   const int lane = static_cast<int>(sim_state.lane);
   return g.from((lane & ~(width - 1)) | (source & (width - 1)), "__shfl_sync", SIM_HERE);
@@ -230,15 +247,13 @@ T __shfl_down_sync(unsigned mask, T v, unsigned delta, int width = 32, SIM_HERE_
   const int lane = static_cast<int>(sim_state.lane), source = lane + static_cast<int>(delta);
   return source > (lane | (width - 1)) ? v : g.from(source, "__shfl_down_sync", SIM_HERE);
 }
-template <class T>
-T __shfl_xor_sync(unsigned mask, T v, int bits, int width = 32, SIM_HERE_ARGS) {
+template <class T> T __shfl_xor_sync(unsigned mask, T v, int bits, int width = 32, SIM_HERE_ARGS) {
   const SimGather<T> g(mask, "__shfl_xor_sync", v, SIM_HERE);
   const int lane = static_cast<int>(sim_state.lane), source = lane ^ bits;
   return source > (lane | (width - 1)) ? v : g.from(source, "__shfl_xor_sync", SIM_HERE);
 }
 
-template <class F>
-SIM_RAW unsigned sim_lanes_where(const SimGather<unsigned long long> &g, F &&f) {
+template <class F> SIM_RAW unsigned sim_lanes_where(const SimGather<unsigned long long> &g, F &&f) {
   unsigned r = 0;
   for (unsigned i = 0; i < 32; i++)
     if (g.arrived >> i & 1 && f(g.all[i])) r |= 1u << i;

@@ -10,8 +10,12 @@
     return to_double(static_cast<double>(from(a)) * static_cast<double>(from(b)) +                 \
                      static_cast<double>(from(c)));                                                \
   }                                                                                                \
-  inline T __hfma_sat(T a, T b, T c) { return to(__saturatef(from(__hfma(a, b, c)))); }            \
-  inline T __hfma_relu(T a, T b, T c) { return to(fmaxf(from(__hfma(a, b, c)), 0.0f)); }           \
+  inline T __hfma_sat(T a, T b, T c) {                                                             \
+    return to(__saturatef(from(__hfma(a, b, c))));                                                 \
+  }                                                                                                \
+  inline T __hfma_relu(T a, T b, T c) {                                                            \
+    return to(fmaxf(from(__hfma(a, b, c)), 0.0f));                                                 \
+  }                                                                                                \
   inline T2 __hfma2(T2 a, T2 b, T2 c) {                                                            \
     return pair(__hfma(a.x, b.x, c.x), __hfma(a.y, b.y, c.y));                                     \
   }                                                                                                \
@@ -52,9 +56,13 @@
     const float x = from(h);                                                                       \
     return to(expr);                                                                               \
   }                                                                                                \
-  inline T2 h2##name(T2 h) { return pair(h##name(h.x), h##name(h.y)); }
+  inline T2 h2##name(T2 h) {                                                                       \
+    return pair(h##name(h.x), h##name(h.y));                                                       \
+  }
 #define SIM_HALF_INT(type, from, T, name, I, rounding, how)                                        \
-  inline I __##type##2##name##_##rounding(T h) { return sim_to_int<I>(how(from(h))); }
+  inline I __##type##2##name##_##rounding(T h) {                                                   \
+    return sim_to_int<I>(how(from(h)));                                                            \
+  }
 #define SIM_HALF_INTS(type, from, T)                                                               \
   SIM_HALF_INT(type, from, T, int, int, rn, rintf)                                                 \
   SIM_HALF_INT(type, from, T, int, int, rd, floorf)                                                \

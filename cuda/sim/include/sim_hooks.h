@@ -11,8 +11,12 @@
 
 extern "C" {
 #define SIM_HOOK(n)                                                                                \
-  void __tsan_read##n(void *p) { sim_access(p, n, SIM_READ, __builtin_return_address(0)); }        \
-  void __tsan_write##n(void *p) { sim_access(p, n, SIM_WRITE, __builtin_return_address(0)); }      \
+  void __tsan_read##n(void *p) {                                                                   \
+    sim_access(p, n, SIM_READ, __builtin_return_address(0));                                       \
+  }                                                                                                \
+  void __tsan_write##n(void *p) {                                                                  \
+    sim_access(p, n, SIM_WRITE, __builtin_return_address(0));                                      \
+  }                                                                                                \
   void __tsan_unaligned_read##n(void *p) {                                                         \
     sim_access(p, n, SIM_READ, __builtin_return_address(0));                                       \
   }                                                                                                \
@@ -43,20 +47,30 @@ void __tsan_func_exit(void) {}
 void __tsan_vptr_update(void **, void *) {}
 void __tsan_vptr_read(void **) {}
 
-// Kernel objects are made to call these for memcpy and its like (objcopy --redefine-sym).
-void *sim_memcpy(void *to, const void *from, size_t n) {
+// Kernel objects are made to call these for memcpy and its like (objcopy --redefine-sym). Loops of
+// their own, which may not become calls of memcpy again.
+#define SIM_NO_BUILTIN __attribute__((no_builtin))
+SIM_NO_BUILTIN void *sim_memcpy(void *to, const void *from, size_t n) {
   sim_access(from, n, SIM_READ, __builtin_return_address(0));
   sim_access(to, n, SIM_WRITE, __builtin_return_address(0));
-  return __builtin_memcpy(to, from, n);
+  for (size_t i = 0; i < n; i++) static_cast<char *>(to)[i] = static_cast<const char *>(from)[i];
+  return to;
 }
-void *sim_memmove(void *to, const void *from, size_t n) {
+SIM_NO_BUILTIN void *sim_memmove(void *to, const void *from, size_t n) {
   sim_access(from, n, SIM_READ, __builtin_return_address(0));
   sim_access(to, n, SIM_WRITE, __builtin_return_address(0));
-  return __builtin_memmove(to, from, n);
+  char *t = static_cast<char *>(to);
+  const char *f = static_cast<const char *>(from);
+  if (t < f)
+    for (size_t i = 0; i < n; i++) t[i] = f[i];
+  else
+    for (size_t i = n; i-- > 0;) t[i] = f[i];
+  return to;
 }
-void *sim_memset(void *to, int c, size_t n) {
+SIM_NO_BUILTIN void *sim_memset(void *to, int c, size_t n) {
   sim_access(to, n, SIM_WRITE, __builtin_return_address(0));
-  return __builtin_memset(to, c, n);
+  for (size_t i = 0; i < n; i++) static_cast<char *>(to)[i] = static_cast<char>(c);
+  return to;
 }
 
 struct SimSource {
@@ -73,7 +87,9 @@ void __ubsan_handle_type_mismatch_v1(SimMismatch *d, void *p) {
     sim_undefined("misaligned access", p, d->at.file, d->at.line);
 }
 #define SIM_UNDEFINED(name, text)                                                                  \
-  void __ubsan_handle_##name(SimSource *d) { sim_undefined(text, nullptr, d->file, d->line); }
+  void __ubsan_handle_##name(SimSource *d) {                                                       \
+    sim_undefined(text, nullptr, d->file, d->line);                                                \
+  }
 SIM_UNDEFINED(add_overflow, "integer overflow in an addition")
 SIM_UNDEFINED(sub_overflow, "integer overflow in a subtraction")
 SIM_UNDEFINED(mul_overflow, "integer overflow in a product")

@@ -228,8 +228,12 @@ template <class T> static bool mma_gemm(cudaStream_t s, int bf16) {
   TRY(k_mma_gemm(da, db, dc, m, n, k, bf16, s));
   return same(dc.host(s), product(ra, rb, m, n, k), 1e-4f);
 }
-static bool mma_f16(cudaStream_t s) { return mma_gemm<__half>(s, 0); }
-static bool mma_bf16(cudaStream_t s) { return mma_gemm<__nv_bfloat16>(s, 1); }
+static bool mma_f16(cudaStream_t s) {
+  return mma_gemm<__half>(s, 0);
+}
+static bool mma_bf16(cudaStream_t s) {
+  return mma_gemm<__nv_bfloat16>(s, 1);
+}
 
 const Case cases[] = {{"vector_add", vector_add},
                       {"axpby", axpby},

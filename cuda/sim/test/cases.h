@@ -15,16 +15,16 @@ extern const Case cases[];      // kernels: cases.cpp
 extern const Case host_cases[]; // the runtime and driver APIs: host.cpp
 
 bool ok(cudaError_t e, const char *what, int line);
-#define TRY(call)                                \
-  do {                                           \
-    if (!ok((call), #call, __LINE__)) return false; \
+#define TRY(call)                                                                                  \
+  do {                                                                                             \
+    if (!ok((call), #call, __LINE__)) return false;                                                \
   } while (0)
-#define EXPECT(condition)                                                   \
-  do {                                                                      \
-    if (!(condition)) {                                                     \
-      fprintf(stderr, "  line %d: not so: %s\n", __LINE__, #condition);     \
-      return false;                                                         \
-    }                                                                       \
+#define EXPECT(condition)                                                                          \
+  do {                                                                                             \
+    if (!(condition)) {                                                                            \
+      fprintf(stderr, "  line %d: not so: %s\n", __LINE__, #condition);                            \
+      return false;                                                                                \
+    }                                                                                              \
   } while (0)
 
 float uniform();

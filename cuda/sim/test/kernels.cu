@@ -1,23 +1,28 @@
 // SPDX-License-Identifier: MIT
 //
-// See kernels.h. MUT(n) is true where the bug n of mutations.txt is asked for.
+// See kernels.h. MUT(n) is true where the bug n of mutations.txt is asked for; NO_MUTATIONS leaves
+// them out, for nvcc.
 #include "kernels.h"
 #include "../../ptx.h"
 
 extern "C" int mutation;
 int mutation = 0;
+#ifdef NO_MUTATIONS
+#define MUT(n) 0
+#else
 #define MUT(n) (mutation == (n))
+#endif
 
-// ---- One thread an element -------------------------------------------------------------------
+// ---- One thread an element --------------------------------------------------------------------
 
 __global__ void vector_add(const float *a, const float *b, float *c, int n) {
   const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
   if (MUT(1) ? i <= n : i < n) c[i] = a[MUT(1) ? 0 : i] + b[MUT(1) ? 0 : i];
-  if (MUT(2) && i == n) c[0] = a[i];             // reads past the end
-  if (MUT(3) && i == 0) c[-1] = 1;               // writes before the start
+  if (MUT(2) && i == n) c[0] = a[i];               // reads past the end
+  if (MUT(3) && i == 0) c[-1] = 1;                 // writes before the start
   if (MUT(4) && i < n - 1) c[i] = a[i] + c[i + 1]; // reads what a neighbour writes
-  if (MUT(5)) c[0] = static_cast<float>(i);      // all write one place
-  if (MUT(6) && i < n) {                         // int overflow in an index
+  if (MUT(5)) c[0] = static_cast<float>(i);        // all write one place
+  if (MUT(6) && i < n) {                           // int overflow in an index
     const int far = (i + 1) * 1500000000;
     c[i] += static_cast<float>(far) * 0.0f;
   }
@@ -66,7 +71,7 @@ cudaError_t k_half_gelu(const void *x, void *y, int n, cudaStream_t s) {
                 static_cast<__half2 *>(y), n);
 }
 
-// ---- Blocks ----------------------------------------------------------------------------------
+// ---- Blocks -----------------------------------------------------------------------------------
 
 __global__ void block_sum(const float *x, float *sums, int n) {
   __shared__ float part[256];
@@ -78,8 +83,10 @@ __global__ void block_sum(const float *x, float *sums, int n) {
     if (t < half) part[t] += part[t + half];
     if (MUT(15) ? half > 32 : !MUT(16)) __syncthreads();
     if (MUT(16)) { // a barrier in divergent code
-      if (t < half) __syncthreads();
-      else __syncthreads();
+      if (t < half)
+        __syncthreads();
+      else
+        __syncthreads();
     }
     if (MUT(17) && t < half) __syncthreads(); // not all threads come
   }
@@ -104,8 +111,10 @@ __global__ void last_block_sum(const float *x, float *partial, unsigned *ticket,
   if (t == 0) {
     partial[blockIdx.x] = part[0];
     if (!MUT(18)) __threadfence();
-    if (MUT(19)) last = (*ticket)++ == gridDim.x - 1; // not atomic
-    else last = atomicAdd(ticket, 1u) == gridDim.x - 1;
+    if (MUT(19))
+      last = (*ticket)++ == gridDim.x - 1; // not atomic
+    else
+      last = atomicAdd(ticket, 1u) == gridDim.x - 1;
   }
   if (!MUT(20)) __syncthreads();
   if (last && t == 0) {
@@ -192,8 +201,10 @@ __global__ void transpose(const float *x, float *y, int rows, int cols) {
   const bool inside = r2 < cols && c2 < rows;
   if (MUT(26) ? true : inside) { // reads parts of the tile that were not filled
     const float v = tile[i][j];
-    if (inside) y[r2 * rows + c2] = v;
-    else if (MUT(26) && isnan(v)) y[0] = v;
+    if (inside)
+      y[r2 * rows + c2] = v;
+    else if (MUT(26) && isnan(v))
+      y[0] = v;
   }
 }
 cudaError_t k_transpose(const float *x, float *y, int rows, int cols, cudaStream_t s) {
@@ -201,12 +212,12 @@ cudaError_t k_transpose(const float *x, float *y, int rows, int cols, cudaStream
   return LAUNCH(transpose, grid, dim3(16, 16), 0, s, x, y, rows, cols);
 }
 
-// ---- Warps -----------------------------------------------------------------------------------
+// ---- Warps ------------------------------------------------------------------------------------
 
 __global__ void softmax(const float *x, float *y, int rows, int cols) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int row = static_cast<int>(blockIdx.x) * 4 + static_cast<int>(threadIdx.x) / 32;
-  if (row >= rows) return; // whole warps
+  if (row >= rows) return;           // whole warps
   if (MUT(30) && lane >= 24) return; // lanes that others then read
   x += row * cols, y += row * cols;
   const unsigned mask = MUT(31) ? 0xffffu : 0xffffffffu; // a mask without the caller
@@ -268,8 +279,10 @@ __global__ void compact(const float *x, float *y, int *count, int n) {
   const unsigned ballot = __ballot_sync(0xffffffffu, v > 0);
   int at = 0;
   if (lane == 0) {
-    if (MUT(35)) at = *count, *count += __popc(ballot); // not atomic
-    else at = atomicAdd(count, __popc(ballot));
+    if (MUT(35))
+      at = *count, *count += __popc(ballot); // not atomic
+    else
+      at = atomicAdd(count, __popc(ballot));
   }
   at = __shfl_sync(0xffffffffu, at, 0);
   if (v > 0) y[at + __popc(ballot & ((1u << lane) - 1))] = v;
@@ -282,20 +295,21 @@ __global__ void embedding_backward(const int *index, const float *dy, float *dw,
   const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
   if (i >= n * d) return;
   float *to = dw + index[i / d] * d + i % d;
-  if (MUT(36)) *to += dy[i]; // not atomic
-  else atomicAdd(to, dy[i]);
+  if (MUT(36))
+    *to += dy[i]; // not atomic
+  else
+    atomicAdd(to, dy[i]);
 }
 cudaError_t k_embedding_backward(const int *index, const float *dy, float *dw, int n, int d,
                                  cudaStream_t s) {
   return LAUNCH(embedding_backward, (n * d + 127) / 128, 128, 0, s, index, dy, dw, n, d);
 }
 
-// ---- Tensor cores ----------------------------------------------------------------------------
+// ---- Tensor cores -----------------------------------------------------------------------------
 
 // C = A B with m, n multiples of 16 and k of 16: one warp computes 16 x 16, with two buffers filled
 // by asynchronous copies. A is row-major m x k, B row-major k x n, of T.
-template <class T>
-__global__ void mma_gemm(const T *a, const T *b, float *c, int n, int k) {
+template <class T> __global__ void mma_gemm(const T *a, const T *b, float *c, int n, int k) {
   __shared__ __align__(16) T sa[2][16][24], sb[2][16][24]; // rows of 48 bytes: no bank conflicts
   const int lane = static_cast<int>(threadIdx.x);
   const int row0 = static_cast<int>(blockIdx.y) * 16, col0 = static_cast<int>(blockIdx.x) * 16;
@@ -320,7 +334,8 @@ __global__ void mma_gemm(const T *a, const T *b, float *c, int n, int k) {
     for (int j = 0; j < 2; j++) {
       if constexpr (sizeof(T) == 2 && std::is_same_v<T, __half>)
         mma_m16n8k16_f16(d[j], fa, fb + 2 * j);
-      else mma_m16n8k16_bf16(d[j], fa, fb + 2 * j);
+      else
+        mma_m16n8k16_bf16(d[j], fa, fb + 2 * j);
     }
     if (!MUT(42)) __syncthreads();
   }

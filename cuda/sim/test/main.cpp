@@ -136,17 +136,15 @@ static void run_file(const char *path, const std::string &program) {
     }
     if (field[2] != flavour && field[2] != "any") continue;
     std::string output;
-    const std::string got =
-        outcome(spawn(field[3], {program, "run", field[1], field[0]}, &output));
+    const std::string got = outcome(spawn(field[3], {program, "run", field[1], field[0]}, &output));
     bool expected = false;
     std::istringstream wanted(field[4]), words(got);
     for (std::string word; words >> word;)
       if ((" " + field[4] + " ").find(" " + word + " ") != std::string::npos) expected = true;
     const bool said = field[5].empty() || output.find(field[5]) != std::string::npos;
     result(expected && said,
-           flavour + " " + field[0] + " " + field[1] + " (" + field[6] + "; " + field[3] +
-               "): " + got + (expected ? said ? "" : ", not said: " + field[5]
-                                       : ", expected " + field[4]),
+           flavour + " " + field[0] + " " + field[1] + " (" + field[6] + "; " + field[3] + "): " +
+               got + (expected ? said ? "" : ", not said: " + field[5] : ", expected " + field[4]),
            output);
   }
 }

@@ -168,8 +168,7 @@ static int registered_name(lua_State *L, cnn_lua *S, const char *name, const cnn
 
 // Keeps value 3 among the fields under key 2.
 static void keep_field(lua_State *L, cnn_lua *S) {
-  cnn_box *box = cnn_to_box(L, 3, CNN_BOX_TENSOR);
-  if (box) cnn_scope_outlive(L, S, box);
+  cnn_scope_outlive(L, S, 3);
   cnn_getuv(L, 1);
   lua_pushvalue(L, 2);
   lua_pushvalue(L, 3);
@@ -526,7 +525,7 @@ static int l_call(lua_State *L) {
   CNN_WITH_ROOM(L, S, status, cnn_forward_run(fw, &r));
   cnn_forward_free(fw);
   if (status != CNN_OK) return cnn_raise(L, S, status);
-  box->object = r.t[0];
+  cnn_box_result(S, box, r.t[0]);
   return 1;
 }
 
@@ -562,7 +561,7 @@ static int l_compute(lua_State *L) {
   cnn_box *box = cnn_push_tensor_box(L, S, lua_upvalueindex(2));
   CNN_WITH_ROOM(L, S, status, compute(S, m, in, &out));
   if (status != CNN_OK) return cnn_raise(L, S, status);
-  box->object = out;
+  cnn_box_result(S, box, out);
   return 1;
 }
 

@@ -29,6 +29,8 @@ typedef struct cnn_lua {
   double cost; // seconds that a collection is believed to take
   int64_t collections, soft_minimum, steps;
   double collecting; // seconds spent
+  int64_t handed;    // bytes of results that scripts got since the last backward
+  double last_backward;
   bool paced;
   cnn_scope *scope;      // the innermost open scope (scope.c)
   cnn_pool_handle *pool; // of the innermost with_pool (pool.c)
@@ -92,12 +94,19 @@ void cnn_box_remember(lua_State *L, cnn_lua *S, int i);
 // Pushes a nil for NULL, else like cnn_push_known_tensor.
 void cnn_push_known_or_nil(lua_State *L, cnn_lua *S, cnn_tensor *t);
 
+// Fills a box with a result, whose reference it takes.
+static inline void cnn_box_result(cnn_lua *S, cnn_box *box, cnn_tensor *t) {
+  box->object = t;
+  S->handed += cnn_numel(t) * (int64_t)cnn_dtype_size((cnn_dtype)t->dtype);
+}
+
 // Takes a tensor's box out of the scope that it is in.
 void cnn_box_unlink(cnn_box *box);
 // Puts a box into the innermost scope that the coroutine L has open, if there is one.
 void cnn_scope_add(lua_State *L, cnn_lua *S, cnn_box *box);
-// The box outlives the transient scopes that are open: it moves to the one around them.
-void cnn_scope_outlive(lua_State *L, cnn_lua *S, cnn_box *box);
+// Tensors in the value at i, alone or in tables, outlive the transient scopes that are open: they
+// move to the one around them.
+void cnn_scope_outlive(lua_State *L, cnn_lua *S, int i);
 
 // The end of a message about a tensor that was freed.
 #define CNN_WHO_FREED                                                                              \
@@ -144,6 +153,8 @@ const char *cnn_nearest(const char *name, const char *names);
 
 // Called on entry of everything that allocates, before anything is held.
 void cnn_pace(lua_State *L, cnn_lua *S);
+// The same on entry of a backward pass.
+void cnn_pace_backward(lua_State *L, cnn_lua *S);
 // After CNN_OOM: collects everything and empties the pools' caches. False when that can't be done
 // now.
 bool cnn_make_room(lua_State *L, cnn_lua *S);

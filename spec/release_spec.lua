@@ -199,6 +199,95 @@ describe("checkpoint_sequential", function()
   end)
 end)
 
+describe("functions of Lua under a checkpoint", function()
+  local Block = nn.Module:extend("Block")
+  function Block:init() self.linear = nn.Linear(WIDTH, WIDTH) end
+  function Block:forward(x) return self.linear(x):tanh() end
+
+  -- What one step takes while no collection runs, and what it leaves behind.
+  local function step(model, run)
+    local x = cnn.randn(BATCH, WIDTH)
+    model:zero_grad()
+    for _ = 1, 2 do collectgarbage() end
+    local paced = cnn.gc().paced
+    cnn.gc { paced = false }
+    collectgarbage "stop"
+    cnn.reset_peak_memory_stats()
+    local before = requested().current
+    local y = run(x)
+    local held = requested().current - before
+    y:sum():backward()
+    local peak = requested().peak - before
+    collectgarbage "restart"
+    cnn.gc { paced = paced }
+    return peak, held
+  end
+
+  it("take what built-in layers take", function()
+    local own, native = stack(24, Block), stack(24, block)
+    for _, segments in ipairs { 1, 4, 24 } do
+      local function of(model)
+        return { step(model, function(x) return cnn.checkpoint_sequential(model, segments, x) end) }
+      end
+      if segments > 1 then assert.are.same(of(native), of(own)) end
+    end
+    local function each(model)
+      return { step(model, function(x)
+        for _, layer in model:iter() do x = cnn.checkpoint(layer, x) end
+        return x
+      end) }
+    end
+    assert.are.same(each(native), each(own))
+    local function whole(model) return { step(model, function(x) return cnn.checkpoint(model, x) end) } end
+    assert.are.equal(whole(native)[2], whole(own)[2])
+  end)
+
+  it("free what they made, but fields of modules, what is kept, and what backward needs", function()
+    local seen = {}
+    local Seeing = nn.Module:extend("Seeing")
+    function Seeing:init() self.linear = nn.Linear(4, 4) end
+    function Seeing:forward(x)
+      local h = self.linear(x)
+      self.last, self.cache = h:detach(), { key = { h:detach() } }
+      seen[1], seen[2] = cnn.keep(h:detach()), h:detach()
+      local scale = h:sigmoid()
+      local function inner(v) return v * scale end
+      local y = cnn.checkpoint(inner, h)
+      if y.requires_grad then y:register_hook(function(g) return g * scale end) end
+      return y
+    end
+    local model, x = Seeing(), cnn.randn(2, 4):requires_grad_()
+    local function gradient(run)
+      x.grad = nil
+      run():sum():backward()
+      return helper.flat(x.grad)
+    end
+    local expected = gradient(function() return model(x) end)
+    assert.are.same(expected, gradient(function() return cnn.checkpoint(model, x) end))
+    assert.are.same(expected, gradient(function()
+      return cnn.scope(function() return cnn.checkpoint_sequential(nn.Sequential(model, nn.Identity()), 2, x) end)
+    end))
+    helper.elements(model.last, seen[1]:totable())
+    helper.elements(model.cache.key[1], seen[1]:totable())
+    helper.raises("was freed (by t:free(), or at the end of a cnn.scope or a checkpoint that it was made in: "
+      .. "cnn.keep(t) inside of it keeps it)", seen[2].sum, seen[2])
+    seen[1]:free()
+    model:zero_grad()
+    x.grad = nil
+  end)
+
+  it("may give back what they were given, and what they hold", function()
+    local w, x = cnn.ones(3):requires_grad_(), cnn.ones(3):requires_grad_()
+    local y, a, b = cnn.checkpoint(function(v) return v * w, v, w end, x)
+    assert.is_true(a == x and b == w)
+    local all = y + a + 2 * b
+    all:sum():backward()
+    helper.elements(x.grad, { 2, 2, 2 })
+    helper.elements(w.grad, { 3, 3, 3 })
+    x.grad, w.grad = nil, nil
+  end)
+end)
+
 describe("gradients and state", function()
   local function fixture()
     local model = nn.Linear(WIDTH, WIDTH, { bias = false })

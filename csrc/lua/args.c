@@ -2,6 +2,8 @@
 // Lua arguments by a spec string: positions first, then one trailing table of options.
 #include "lua/state.h"
 
+#include "engine/device.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -182,8 +184,8 @@ static cnn_arg read_one(reader *r, int i, int at) {
     box = cnn_to_box(L, at, CNN_BOX_TENSOR);
     if (!box) wrong_type(r, i, at);
     if (!box->object)
-      cnn_error(L, r->S, "%s: argument %d (%s) is a tensor that was freed", r->name, i + 1,
-                p->name);
+      cnn_error(L, r->S, "%s: argument %d (%s) is a tensor that was freed" CNN_WHO_FREED, r->name,
+                i + 1, p->name);
     return CNN_A_T((cnn_tensor *)box->object);
   case CNN_T_TENSORS:
   case CNN_T_INDICES: return read_tensors(r, i, at);
@@ -403,8 +405,7 @@ cnn_device cnn_check_device(lua_State *L, cnn_lua *S, int i, const char *functio
   if (lua_type(L, i) != LUA_TSTRING || !cnn_device_parse(lua_tostring(L, i), &device))
     cnn_error(L, S, "%s: unknown device %s: use \"cpu\", \"meta\", \"cuda\" or \"cuda:N\"",
               function, cnn_describe(L, i, got, sizeof got));
-  if (device.type == CNN_CUDA && !cnn_backend_of(CNN_CUDA))
-    cnn_error(L, S, "%s: device \"%s\" is not available: this build has no CUDA plugin", function,
-              lua_tostring(L, i));
+  if (cnn_device_ready(&S->ctx, device) != CNN_OK)
+    cnn_error(L, S, "%s: %s", function, S->ctx.message);
   return device;
 }

@@ -167,7 +167,8 @@ static int registered_name(lua_State *L, cnn_lua *S, const char *name, const cnn
 }
 
 // Keeps value 3 among the fields under key 2.
-static void keep_field(lua_State *L) {
+static void keep_field(lua_State *L, cnn_lua *S) {
+  cnn_scope_outlive(L, S, 3);
   cnn_getuv(L, 1);
   lua_pushvalue(L, 2);
   lua_pushvalue(L, 3);
@@ -208,7 +209,7 @@ static int assign_named(lua_State *L, cnn_lua *S, cnn_module *m, const char *nam
                      name);
   }
   if (status != CNN_OK) return cnn_raise(L, S, status);
-  keep_field(L);
+  keep_field(L, S);
   return 0;
 }
 
@@ -227,7 +228,7 @@ static int module_newindex(lua_State *L) {
     lua_replace(L, 2);
   }
   if (lua_type(L, 2) != LUA_TSTRING) {
-    keep_field(L);
+    keep_field(L, S);
     return 0;
   }
   size_t length;
@@ -336,7 +337,7 @@ static int l_register(lua_State *L) {
                 buffer ? cnn_module_set_buffer(&S->ctx, m, name, t, persistent)
                        : cnn_module_set_parameter(&S->ctx, m, name, t));
   if (status != CNN_OK) return cnn_raise(L, S, status);
-  keep_field(L);
+  keep_field(L, S);
   return 0;
 }
 
@@ -524,7 +525,7 @@ static int l_call(lua_State *L) {
   CNN_WITH_ROOM(L, S, status, cnn_forward_run(fw, &r));
   cnn_forward_free(fw);
   if (status != CNN_OK) return cnn_raise(L, S, status);
-  box->object = r.t[0];
+  cnn_box_result(S, box, r.t[0]);
   return 1;
 }
 
@@ -560,7 +561,7 @@ static int l_compute(lua_State *L) {
   cnn_box *box = cnn_push_tensor_box(L, S, lua_upvalueindex(2));
   CNN_WITH_ROOM(L, S, status, compute(S, m, in, &out));
   if (status != CNN_OK) return cnn_raise(L, S, status);
-  box->object = out;
+  cnn_box_result(S, box, out);
   return 1;
 }
 

@@ -19,17 +19,13 @@ local inference = cnn.estimate(model, { input = { batch, 1, 28, 28 }, device = d
 print("bytes taken by the predictions: " .. cnn.memory_allocated(device) - before)
 print(training)
 local sum = training.overhead
-for _, part in ipairs { "parameters", "gradients", "optimizer_state", "activations", "input", "output", "workspace",
-  "buffers" } do
-  sum = sum + training[part]
-end
+for part in pairs(training.most) do sum = sum + training[part] end
 print("the parts add up to the peak: " .. tostring(sum == training.peak))
 
 -- The same for real, in a fresh start.
 model = nil -- luacheck: ignore
 local function measure(run)
-  collectgarbage()
-  collectgarbage()
+  for _ = 1, 2 do collectgarbage() end
   before = cnn.memory_allocated(device)
   cnn.reset_peak_memory_stats(device)
   run(lenet(), cnn.randn(batch, 1, 28, 28, { device = device }))
@@ -42,16 +38,14 @@ local trained = measure(function(net, x)
     cnn.scope(function()
       opt:zero_grad()
       local out = net(x)
-      local loss = F.cross_entropy(out, y)
-      loss:backward()
+      F.cross_entropy(out, y):backward()
       opt:step()
     end)
   end
 end)
 local inferred = measure(function(net, x) return cnn.no_grad(net:eval(), x) end)
 local function compare(name, predicted, measured)
-  local equal = tostring(predicted == measured)
-  print(("%s: predicted %d, measured %d, equal: %s"):format(name, predicted, measured, equal))
+  print(("%s: predicted %d, measured %d, equal: %s"):format(name, predicted, measured, tostring(predicted == measured)))
 end
 compare("training", training.peak, trained)
 compare("inference", inference.peak, inferred)

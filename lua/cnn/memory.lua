@@ -26,6 +26,24 @@ function memory.scope(fn, ...)
   return results(leave(enter(), pcall(fn, ...)))
 end
 
+-- The same for what runs under a checkpoint, around functions that know nothing of a scope: a tensor that
+-- becomes a field of a module, or that backward needs (memory.outlive), is not freed.
+function memory.transient(fn, ...)
+  return results(leave(enter(true), pcall(fn, ...)))
+end
+
+local getupvalue = debug and debug.getupvalue
+
+-- fn is called later, by backward: tensors among its upvalues must be there then.
+function memory.outlive(fn)
+  local i = type(fn) == "function" and getupvalue and 1
+  while i do
+    local name, value = getupvalue(fn, i)
+    if core.is_tensor(value) then core.scope_outlive(value) end
+    i = name and i + 1
+  end
+end
+
 -- ---------------------------------------------------------------------------------------------
 -- Counters
 
@@ -51,9 +69,7 @@ function memory.set_memory_fraction(fraction, dev)
 end
 
 -- Waits until the device has done all that was asked of it. The CPU always has.
-function memory.synchronize(dev)
-  core.memory_allocated(dev) -- for the device's name
-end
+memory.synchronize = core.cuda.synchronize
 
 -- ---------------------------------------------------------------------------------------------
 -- For people

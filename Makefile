@@ -186,6 +186,7 @@ $(LUA_DIR)/cnn_%.so: $(OUT)/cnn_%.so
 
 -include cuda/sim/sim.mk
 include cuda/cuda.mk
+include cuda/check/check.mk
 
 # ---- Programs in C: tests, benchmarks, the example of a host -----------------------------------
 

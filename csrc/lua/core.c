@@ -209,8 +209,8 @@ static int l_memory_stats(lua_State *L) {
   push_size_class(L, "large", &s.large, &s.large_blocks, s.reserved.current - s.small_reserved);
   push_classes(L, pool);
   lua_setfield(L, -2, "classes");
-  cnn_pushint(L, s.inactive), lua_setfield(L, -2, "inactive_bytes");
-  cnn_pushint(L, s.inactive_split), lua_setfield(L, -2, "inactive_split_bytes");
+  push_counter(L, "inactive_bytes", &s.inactive);
+  push_counter(L, "inactive_split_bytes", &s.inactive_split);
   cnn_pushint(L, s.available), lua_setfield(L, -2, "available");
   lua_newtable(L);
   for (int k = 0; k < CNN_POOL_KINDS; k++) push_counter(L, cnn_kind_name((cnn_kind)k), &s.kinds[k]);

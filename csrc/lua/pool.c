@@ -88,7 +88,7 @@ static int l_with_pool(lua_State *L) {
     return cnn_error(L, S, "with_pool: expected a function (or a module) to call, got %s",
                      cnn_describe(L, 2, got, sizeof got));
   }
-  cnn_pool_use use = {h->box.object, S->ctx.pools};
+  cnn_pool_choice use = {h->box.object, S->ctx.pools};
   S->ctx.pools = &use;
   S->pool = h;
   cnn_pace_pool(S, h);

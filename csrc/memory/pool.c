@@ -418,6 +418,7 @@ void cnn_pool_free(cnn_pool *pool, cnn_block *public) {
     cnn_guard_lift(pool->mapper, &b->pub);
     start = (char *)start - pool->mapper->alignment;
   }
+  int64_t size = (int64_t)b->pub.size;
   CNN_POISON(pool->mapper, start, b->pub.size);
   cnn_lock_acquire(lock);
   assert(!block_waits(b));
@@ -427,8 +428,8 @@ void cnn_pool_free(cnn_pool *pool, cnn_block *public) {
   if (__builtin_expect(b->uses != NULL, 0)) {
     pool_await(pool, b);
   } else {
-    lane_give(b);
-    pool_count_idle(pool, (int64_t)b->pub.size);
+    lane_give(b); // its structure may be gone
+    pool_count_idle(pool, size);
   }
   if (__builtin_expect(pool->untidy, 0)) pool_tidy(pool);
   cnn_lock_release(lock);

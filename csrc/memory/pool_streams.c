@@ -162,10 +162,11 @@ static void free_uses(block *b) {
 }
 
 static void give_back(cnn_pool *p, block *b) {
-  pool_count_waiting(p, -(int64_t)b->pub.size, -1);
+  int64_t size = (int64_t)b->pub.size;
+  pool_count_waiting(p, -size, -1);
   free_uses(b);
-  lane_give(b);
-  pool_count_idle(p, (int64_t)b->pub.size);
+  lane_give(b); // its structure may be gone
+  pool_count_idle(p, size);
 }
 
 void pool_await(cnn_pool *p, block *b) {

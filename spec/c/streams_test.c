@@ -26,6 +26,7 @@ typedef struct mark {
 static struct {
   pthread_mutex_t lock;
   uint64_t given[STREAMS], done[STREAMS];
+  bool ended[STREAMS]; // asked for no event any more, until a new stream has that handle
   work works[WORKS];
   int n;
   int marks;          // recorded and not forgotten
@@ -38,11 +39,23 @@ static struct {
 static void fresh_streams(void) {
   memset(sim.given, 0, sizeof sim.given);
   memset(sim.done, 0, sizeof sim.done);
+  memset(sim.ended, 0, sizeof sim.ended);
   sim.n = sim.marks = sim.refuse_records = sim.refused_records = sim.waits = sim.early = 0;
 }
 
 static void *handle(int stream) {
+  pthread_mutex_lock(&sim.lock);
+  sim.ended[stream] = false;
+  pthread_mutex_unlock(&sim.lock);
   return (void *)(uintptr_t)stream;
+}
+
+static bool end_stream(cnn_pool *p, int stream) {
+  bool ok = cnn_pool_forget_stream(p, handle(stream));
+  pthread_mutex_lock(&sim.lock);
+  sim.ended[stream] = ok;
+  pthread_mutex_unlock(&sim.lock);
+  return ok;
 }
 
 // With the device's lock held.
@@ -90,6 +103,7 @@ static void *sim_record(void *self, void *stream) {
   (void)self;
   mark *m = NULL;
   pthread_mutex_lock(&sim.lock);
+  sim.early += sim.ended[(uintptr_t)stream];
   if (sim.refuse_records > 0) {
     sim.refuse_records--;
     sim.refused_records++;
@@ -304,7 +318,7 @@ static void test_refused_records(void) {
   cnn_pool_free(p, a);
   cnn_pool_free(p, b);
   CHECK(take(p, four, 3) == NULL && stats_of(p).waiting > 0);
-  CHECK(!cnn_pool_forget_stream(p, handle(2)));
+  CHECK(!end_stream(p, 2));
   CHECK(cnn_pool_trim(p) == 0);
   CHECK_POOL(p);
   sim.refuse_records = 0;
@@ -330,7 +344,7 @@ static void test_streams_that_end(void) {
   give_work(1, d);
   cnn_pool_free(q, c);
   size_t before = device.committed;
-  CHECK(cnn_pool_forget_stream(q, handle(1)));
+  CHECK(end_stream(q, 1));
   CHECK(sim.done[1] == sim.given[1] && sim.waits == 1);
   CHECK(device.committed < before); // q's lane had nothing in use
   CHECK_POOL(p);
@@ -348,9 +362,9 @@ static void test_streams_that_end(void) {
   CHECK(e && device.arenas == arenas);
   cnn_pool_free(p, a);
   cnn_pool_free(p, e);
-  CHECK(cnn_pool_forget_stream(p, handle(1)));
+  CHECK(end_stream(p, 1));
   finish(3, sim.given[3]);
-  CHECK(cnn_pool_forget_stream(p, handle(4)));
+  CHECK(end_stream(p, 4));
   CHECK(stats_of(p).waiting == 0);
   CHECK_POOL(p);
   CHECK(cnn_pool_forget_stream(p, NULL));
@@ -428,7 +442,7 @@ static void run_use(owned *it) {
 }
 
 static void run_forget(int stream) {
-  if (!cnn_pool_forget_stream(run.pools[below(POOLS)], handle(stream))) run.bad_stats++;
+  if (!end_stream(run.pools[below(POOLS)], stream)) run.bad_stats++;
   run.forgotten++;
   run.bad_stats += sim.done[stream] != sim.given[stream];
   for (int i = 0; i < run.n; i++)
@@ -582,7 +596,7 @@ static void test_threads(int operations) {
     if (i % 10 == 5) {
       cnn_block *b = take(root, 1000, 3);
       if (b) cnn_pool_free(root, b);
-      wrong += !cnn_pool_forget_stream(root, handle(3));
+      wrong += !end_stream(root, 3);
     }
   }
   for (int i = 0; i < 2; i++) pthread_join(t[i], NULL);

@@ -33,53 +33,83 @@ local COMPARE = [[
     cnn.empty_cache()
     collectgarbage "stop"
   end
-  local function forward(model, x, segments)
-    if segments then return cnn.checkpoint_sequential(model, segments, x) end
+  local function forward(model, x, how)
+    if how.checkpoint then return cnn.checkpoint_sequential(model, how.checkpoint, x) end
     return model(x)
   end
-  local function infer(model, x, segments)
+  local function infer(model, x, how)
     model:eval()
-    cnn.scope(function() cnn.no_grad(forward, model, x, segments) end)
+    cnn.scope(function() cnn.no_grad(forward, model, x, how) end)
   end
-  local function train(model, x, segments)
+  local function train(model, x, how)
     local y = cnn.randint(1, 11, { x:size(1) })
     local opt = cnn.optim.AdamW(model:parameters())
+    if how.attach then opt:attach(model) end
+    local function loss()
+      local out = forward(model, x, how)
+      return cnn.F.cross_entropy(out, y)
+    end
+    local function micro()
+      ((how.save_on_cpu and cnn.save_on_cpu(loss) or loss()) / how.accumulate):backward()
+    end
     for _ = 1, 3 do
       cnn.scope(function()
         opt:zero_grad()
-        local out = forward(model, x, segments)
-        local loss = cnn.F.cross_entropy(out, y)
-        loss:backward()
+        if not how.accumulate then (how.save_on_cpu and cnn.save_on_cpu(loss) or loss()):backward() end
+        for i = 1, how.accumulate or 0 do
+          if how.attach and i < how.accumulate then
+            opt:accumulate(cnn.scope, micro)
+          else
+            cnn.scope(micro)
+          end
+        end
         opt:step()
       end)
     end
   end
-  local function predict(mode, segments, batch)
+  local function predict(mode, how, batch)
     local training = mode == "train" or nil
-    return cnn.estimate(m.new(), { input = shape(batch), mode = mode, checkpoint = segments,
+    return cnn.estimate(m.new(), { input = shape(batch), mode = mode, checkpoint = how.checkpoint,
+      attach = how.attach, save_on_cpu = how.save_on_cpu, accumulate = how.accumulate,
       loss = training and "cross_entropy", optimizer = training and "AdamW" })
   end
-  local function measure(mode, segments, batch)
-    (mode == "train" and train or infer)(m.new(), cnn.randn(shape(batch)), segments)
+  local function measure(mode, how, batch)
+    (mode == "train" and train or infer)(m.new(), cnn.randn(shape(batch)), how)
   end
-  local function run(mode, segments, batch)
-    local e = coroutine.wrap(predict)(mode, segments, batch) -- nothing stays behind on this stack
+  local function run(mode, how, batch)
+    local pool = how.pool and cnn.pool { limit = 256 * 2 ^ 20 }
+    local function within(fn, ...)
+      if pool then return cnn.with_pool(pool, fn, ...) end
+      return fn(...)
+    end
+    local e = coroutine.wrap(within)(predict, mode, how, batch) -- nothing stays behind on this stack
     clean()
-    local before = cnn.memory_stats()
+    local before = cnn.memory_stats(pool)
     assert(before.reserved_bytes.current == 0)
-    cnn.reset_peak_memory_stats()
-    coroutine.wrap(measure)(mode, segments, batch)
-    local s = cnn.memory_stats()
+    cnn.reset_peak_memory_stats(pool)
+    coroutine.wrap(within)(measure, mode, how, batch)
+    local s = cnn.memory_stats(pool)
     clean()
-    print(("%%s, %%s segments, batch %%d: %%d requested, %%d allocated, %%.2f of reserved"):format(mode,
-      segments or "no", batch, e.peak_requested - s.requested_bytes.peak, e.peak - s.allocated_bytes.peak,
+    local names = {}
+    for name, value in pairs(how) do names[#names + 1] = name .. " = " .. tostring(value) end
+    table.sort(names)
+    print(("%%s, {%%s}, batch %%d: %%d requested, %%d allocated, %%.2f of reserved"):format(mode,
+      table.concat(names, ", "), batch, e.peak_requested - s.requested_bytes.peak, e.peak - s.allocated_bytes.peak,
       e.peak_reserved / s.reserved_bytes.peak))
   end
   clean()
   for _, mode in ipairs { "infer", "train" } do
-    for _, segments in ipairs { false, 3 } do
-      for _, batch in ipairs { 2, 5, 16 } do run(mode, segments or nil, batch) end
+    for _, how in ipairs { {}, { checkpoint = 3 } } do
+      for _, batch in ipairs { 2, 5, 16 } do run(mode, how, batch) end
     end
+    run(mode, { pool = true }, 5)
+  end
+  for _, how in ipairs {
+    { attach = true }, { save_on_cpu = true }, { accumulate = 3 }, { attach = true, accumulate = 3 },
+    { attach = true, checkpoint = 3 }, { save_on_cpu = true, checkpoint = 3 },
+    { attach = true, save_on_cpu = true, checkpoint = 3, accumulate = 2, pool = true },
+  } do
+    for _, batch in ipairs { 5, 16 } do run("train", how, batch) end
   end
 ]]
 
@@ -96,7 +126,7 @@ describe("predicted memory", function()
         assert(requested == "0" and allocated == "0" and math.abs(reserved - 1) <= 0.02, text)
         count = count + 1
       end
-      assert(count == 12, text)
+      assert(count == 28, text)
     end)
   end
 
@@ -281,7 +311,7 @@ describe("predicted memory", function()
     assert.is_true(e.peak_reserved <= limit)
     options.input = { batch, 64 }
     assert.are.equal(e.peak, cnn.estimate(model, options).peak)
-    options.input = { batch + 1, 64 }
+    options.input = { math.floor(batch * 9 / 8), 64 }
     assert.is_true(cnn.estimate(model, options).peak_reserved > limit)
     assert.are.equal(0, (cnn.max_batch(model, 1000, { input = { 64 } })))
     assert.are.equal(batch, (cnn.max_batch(model, limit, { input = function(n) return { n, 64 } end, mode = "train",
@@ -304,6 +334,77 @@ describe("predicted memory", function()
     for name, t in pairs(model:state_dict()) do assert.is_true(t:eq(before[name]):all():item(), name) end
     assert.is_nil(model[1].weight.grad)
     assert.truthy(tostring(m):find("per sample", 1, true))
+  end)
+
+  it("with the options of a training step is the measured one", function()
+    local model = perceptron()
+    local peaks = {}
+    for i, how in ipairs { {}, { attach = true }, { save_on_cpu = true }, { accumulate = 4 },
+      { attach = true, save_on_cpu = true, accumulate = 2 }, { device = cnn.pool { limit = 64 * 2 ^ 20 } } } do
+      how.mode, how.loss, how.optimizer = "train", "cross_entropy", "AdamW"
+      how.input = { 256, 64 }
+      local e = cnn.estimate(model, how)
+      how.input, how.batches = { 64 }, { 32, 256 }
+      local m = cnn.measure_memory(model, how)
+      assert.are.equal(e.peak_requested, m.rows[2].requested)
+      assert.are.equal(e.peak, m.rows[2].peak)
+      peaks[i] = e.peak_requested
+    end
+    assert.are.equal(peaks[1], peaks[6])
+    assert.is_true(peaks[3] < peaks[1] and peaks[4] > peaks[1])
+    local wide = nn.Sequential(nn.Linear(64, 512), nn.ReLU(), nn.Linear(512, 64))
+    local function peak(attach)
+      return cnn.estimate(wide, { input = { 1, 64 }, mode = "train", optimizer = "AdamW", attach = attach })
+    end
+    assert.is_true(peak(true).peak < peak(false).peak)
+  end)
+
+  it("does not step what an attached optimizer steps", function()
+    local model = perceptron()
+    local opt = optim.AdamW(model:parameters()):attach(model)
+    local weight = model[1].weight:detach():clone()
+    local function peak(optimizer, attach)
+      return cnn.estimate(model, { input = { 1, 64 }, mode = "train", optimizer = optimizer, attach = attach }).peak
+    end
+    assert.are.equal(peak("AdamW", true), peak(opt)) -- as it is
+    assert.is_true(peak(opt, false) > peak(opt))
+    assert.is_false(pcall(cnn.estimate, model, { input = { 1, 64 }, mode = "train", optimizer = opt,
+      loss = function(y) return y:sum():item() end }))
+    assert.is_true(model[1].weight:eq(weight):all():item())
+    assert.is_nil(opt.state[model[1].weight])
+    model(cnn.randn(1, 64)):sum():backward()
+    assert.is_nil(model[1].weight.grad)
+    assert.are.equal(1, opt.state[model[1].weight].step)
+    opt:detach()
+  end)
+
+  it("finds the largest batch for a pool", function()
+    local pool = cnn.pool { limit = 16 * 2 ^ 20, name = "small" }
+    local options = { input = { 64 }, mode = "train", loss = "cross_entropy", optimizer = "AdamW", accumulate = 2 }
+    local inside = cnn.with_pool(pool, cnn.max_batch, perceptron(), nil, options)
+    options.device = pool
+    assert.are.equal(inside, (cnn.max_batch(perceptron(), nil, options)))
+    assert.are.equal(inside, (cnn.max_batch(perceptron(), pool:limit(), options)))
+    -- And it is: one more sample finds no room.
+    local function train(batch)
+      local model = perceptron()
+      local opt = optim.AdamW(model:parameters())
+      local x, y = cnn.randn(batch, 64), cnn.ones(batch, { dtype = "int64" })
+      for _ = 1, 3 do
+        cnn.scope(function()
+          opt:zero_grad()
+          for _ = 1, 2 do
+            cnn.scope(function() (F.cross_entropy(model(x), y) / 2):backward() end)
+          end
+          opt:step()
+        end)
+      end
+    end
+    cnn.with_pool(pool, train, inside)
+    helper.settle()
+    cnn.empty_cache(pool)
+    assert.are.equal(0, pool:stats().failures)
+    helper.raises("out of memory on cpu in pool \"small\"", cnn.with_pool, pool, train, inside + 1)
   end)
 
   it("per parameter is sixteen bytes with AdamW", function()
@@ -332,10 +433,31 @@ describe("predicted memory", function()
     says("cnn.measure_memory runs the model for real", { input = { 1, 64 }, mode = "train", loss = function(y)
       return y * y:sum():item()
     end })
+    local function train(text, options)
+      options.input, options.mode = options.input or { 1, 64 }, options.mode or "train"
+      says(text, options)
+    end
+    train("estimate: attach: there is no optimizer to step inside of backward: name it", { attach = true })
+    train("estimate: attach: expected true or false, got", { attach = "yes", optimizer = "SGD" })
+    train("is written in Lua: only built-in optimizers can step inside of backward; leave attach out",
+      { attach = true, optimizer = optim.Optimizer:extend("Sign") })
+    train("estimate: save_on_cpu: expected true, or {file = path}", { save_on_cpu = "/tmp" })
+    train("estimate: save_on_cpu: unknown option \"files\": did you mean \"file\"", { save_on_cpu = { files = "x" } })
+    train("estimate: accumulate: expected a whole number >= 1, got the number 0", { accumulate = 0 })
+    train("estimate: steps: expected a whole number >= 1", { steps = 1.5 })
+    train("estimate: dtype: expected \"float32\"", { dtype = "int64" })
+    train("estimate: device: expected a name such as \"cpu\", or a pool", { device = 1 })
+    for _, name in ipairs { "attach", "save_on_cpu", "accumulate", "checkpoint", "steps" } do
+      says(("estimate: %s is for mode = \"train\": the mode is \"infer\" unless"):format(name),
+        { input = { 1, 64 }, [name] = 2 })
+    end
     helper.raises("argument 1 (model): expected a module", function() cnn.estimate(1, { input = { 1 } }) end)
     helper.raises("argument 2 (limit)", function() cnn.max_batch(model, -1, { input = { 64 } }) end)
     helper.raises("at least two batch sizes", function()
       cnn.measure_memory(model, { input = { 64 }, batches = { 1 } })
+    end)
+    helper.raises("batches: entry 2: expected a whole number >= 1, got", function()
+      cnn.measure_memory(model, { input = { 64 }, batches = { 1, 0 } })
     end)
     helper.raises("a Sequential can be cut", function()
       cnn.estimate(nn.Linear(2, 2), { input = { 1, 2 }, mode = "train", checkpoint = 2 })

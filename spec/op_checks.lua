@@ -133,6 +133,11 @@ local function caller(entry)
   return core.functions[entry.name]
 end
 
+-- Its form in place.
+function checks.in_place(entry)
+  return (entry.info.internal and core.internal or core.functions)[entry.name .. "_"]
+end
+
 local function flat(list, ...)
   for i = 1, select("#", ...) do
     local v = select(i, ...)
@@ -306,7 +311,7 @@ end
 
 -- x:op_(...) against op(x, ...).
 local function check_in_place(entry, sample, context, where, results)
-  local fn = core.functions[entry.name .. "_"]
+  local fn = checks.in_place(entry)
   local arguments = words.arguments(sample, context)
   local x, y = arguments[1], results[1]
   if not core.is_tensor(x) then return end

@@ -171,7 +171,7 @@ function limits.failures(entry)
     #checks.changed(entry, prepare()) > 0)
   if in_place then
     local fits = expected and expected[1].dtype == prepare()[1].dtype
-    local fn = core.functions[entry.name .. "_"]
+    local fn = checks.in_place(entry)
     with_failures(where .. " in place", prepare, work(fn), unchanged, rng, fits and expected)
   end
   -- with gradients
@@ -232,7 +232,7 @@ local function check_tails(entry, sample)
           local base = arguments.tensors[1]:clone()
           local given = part(2, n)
           given[1] = base:narrow(1, 2, n)
-          core.functions[entry.name .. "_"]((table.unpack or unpack)(given, 1, given.n)) -- luacheck: ignore
+          checks.in_place(entry)((table.unpack or unpack)(given, 1, given.n)) -- luacheck: ignore
           local expected = arguments.tensors[1]:clone()
           expected:narrow(1, 2, n):copy_(whole:narrow(1, 2, n))
           if not checks.same_bits(base, expected) then

@@ -61,6 +61,76 @@ describe("under no_grad", function()
   end)
 end)
 
+-- Sequential gives a layer's input up once the layer has run: elementwise layers write over it, unless
+-- somebody can still read it.
+describe("an elementwise layer in a Sequential", function()
+  -- The same layers, one call each from Lua, whose handles hold every value.
+  local function one_by_one(model, x)
+    for i = 1, #model do x = model[i](x) end
+    return x
+  end
+
+  local function equal(a, b) return a:eq(b):all():item() end
+
+  local function at_once(model, x) return model(x) end
+
+  local function gradients(model, x, run)
+    cnn.manual_seed(3)
+    model:zero_grad()
+    x.grad = nil
+    local y = run(model, x)
+    cnn.sum(y * y):backward()
+    local list = { y, x.grad }
+    for _, p in ipairs(model:parameters()) do list[#list + 1] = p.grad end
+    return list
+  end
+
+  local function layers_of(names)
+    local list = {}
+    for i, name in ipairs(names) do
+      list[i] = name == "Linear" and nn.Linear(WIDTH, WIDTH) or name == "Softmax" and nn.Softmax(-1) or nn[name]()
+    end
+    return nn.Sequential(list)
+  end
+
+  local CASES = {
+    { "Linear", "ReLU", "Linear", "ReLU" }, { "ReLU", "Linear", "Dropout", "ReLU" }, { "Dropout", "ReLU" },
+    { "Identity", "ReLU", "Identity", "Dropout" }, { "Linear", "Sigmoid", "ReLU" }, { "Linear", "GELU", "ReLU" },
+    { "Linear", "Tanh", "Tanh", "SiLU", "Dropout" }, { "Linear", "ReLU", "Softmax", "Flatten", "ReLU" },
+  }
+  for _, case in ipairs(CASES) do
+    it("changes no value: " .. table.concat(case, ", "), function()
+      local model = layers_of(case)
+      local x = cnn.randn(BATCH, WIDTH):requires_grad_()
+      local before = x:detach():clone()
+      local a, b = gradients(model, x, at_once), gradients(model, x, one_by_one)
+      for i = 1, #b do assert.is_true(equal(a[i], b[i]), case[i]) end
+      assert.is_true(equal(before, x))
+      assert.is_true(equal(cnn.no_grad(model:eval(), x), cnn.no_grad(one_by_one, model, x)))
+      assert.is_true(equal(before, x))
+    end)
+  end
+
+  it("takes no memory of its own, with gradients or without", function()
+    local model, plain = stack(8, function(i) return i == 1 and nn.Linear(WIDTH, WIDTH) or nn.ReLU() end),
+      nn.Linear(WIDTH, WIDTH)
+    local x = cnn.randn(BATCH, WIDTH)
+    assert.are.equal(peak_of(cnn.no_grad, plain, x), peak_of(cnn.no_grad, model, x))
+    -- A ReLU saves its result: the first one writes over Linear's, which nobody saves, the others can't.
+    local dropout = stack(8, function(i) return i == 1 and nn.Linear(WIDTH, WIDTH) or nn.Dropout(0.1) end)
+    assert.are.equal(peak_of(plain, x), peak_of(dropout, x))
+    assert.are.equal(peak_of(plain, x), peak_of(nn.Sequential(plain, nn.ReLU()), x))
+    assert.are.equal(peak_of(plain, x) + 6 * EACH, peak_of(model, x))
+  end)
+
+  it("is counted among the activations when its input was none", function()
+    local frozen, scale = nn.Linear(WIDTH, WIDTH):requires_grad_(false), nn.PReLU()
+    local y = nn.Sequential(frozen, scale)(cnn.randn(BATCH, WIDTH))
+    assert.is_true(y.requires_grad)
+    assert.is_true(kind "activations" >= EACH)
+  end)
+end)
+
 describe("backward", function()
   it("frees what the graph saved, and gradients, as it goes", function()
     local model = stack(12, function() return nn.Tanh() end)
@@ -126,6 +196,94 @@ describe("checkpoint_sequential", function()
     local x = cnn.randn(4, 4):requires_grad_()
     cnn.checkpoint_sequential(layers, 8, x):sum():backward()
     assert.are.equal(64 + 56, calls)
+  end)
+end)
+
+describe("functions of Lua under a checkpoint", function()
+  local Block = nn.Module:extend("Block")
+  function Block:init() self.linear = nn.Linear(WIDTH, WIDTH) end
+  function Block:forward(x) return self.linear(x):tanh() end
+
+  -- What one step takes while no collection runs, and what it leaves behind.
+  local function step(model, run)
+    local x = cnn.randn(BATCH, WIDTH)
+    model:zero_grad()
+    for _ = 1, 2 do collectgarbage() end
+    local paced = cnn.gc().paced
+    cnn.gc { paced = false }
+    collectgarbage "stop"
+    cnn.reset_peak_memory_stats()
+    local before = requested().current
+    local y = run(x)
+    local held = requested().current - before
+    y:sum():backward()
+    local peak = requested().peak - before
+    collectgarbage "restart"
+    cnn.gc { paced = paced }
+    return peak, held
+  end
+
+  it("take what built-in layers take", function()
+    local own, native = stack(24, Block), stack(24, block)
+    for _, segments in ipairs { 1, 4, 24 } do
+      local function of(model)
+        return { step(model, function(x) return cnn.checkpoint_sequential(model, segments, x) end) }
+      end
+      if segments > 1 then assert.are.same(of(native), of(own)) end
+    end
+    local function each(model)
+      return { step(model, function(x)
+        for _, layer in model:iter() do x = cnn.checkpoint(layer, x) end
+        return x
+      end) }
+    end
+    assert.are.same(each(native), each(own))
+    local function whole(model) return { step(model, function(x) return cnn.checkpoint(model, x) end) } end
+    assert.are.equal(whole(native)[2], whole(own)[2])
+  end)
+
+  it("free what they made, but fields of modules, what is kept, and what backward needs", function()
+    local seen = {}
+    local Seeing = nn.Module:extend("Seeing")
+    function Seeing:init() self.linear = nn.Linear(4, 4) end
+    function Seeing:forward(x)
+      local h = self.linear(x)
+      self.last = h:detach()
+      seen[1], seen[2] = cnn.keep(h:detach()), h:detach()
+      local scale = h:sigmoid()
+      local function inner(v) return v * scale end
+      local y = cnn.checkpoint(inner, h)
+      if y.requires_grad then y:register_hook(function(g) return g * scale end) end
+      return y
+    end
+    local model, x = Seeing(), cnn.randn(2, 4):requires_grad_()
+    local function gradient(run)
+      x.grad = nil
+      run():sum():backward()
+      return helper.flat(x.grad)
+    end
+    local expected = gradient(function() return model(x) end)
+    assert.are.same(expected, gradient(function() return cnn.checkpoint(model, x) end))
+    assert.are.same(expected, gradient(function()
+      return cnn.scope(function() return cnn.checkpoint_sequential(nn.Sequential(model, nn.Identity()), 2, x) end)
+    end))
+    helper.elements(model.last, seen[1]:totable())
+    helper.raises("was freed (by t:free(), or at the end of a cnn.scope or a checkpoint that it was made in: "
+      .. "cnn.keep(t) inside of it keeps it)", seen[2].sum, seen[2])
+    seen[1]:free()
+    model:zero_grad()
+    x.grad = nil
+  end)
+
+  it("may give back what they were given, and what they hold", function()
+    local w, x = cnn.ones(3):requires_grad_(), cnn.ones(3):requires_grad_()
+    local y, a, b = cnn.checkpoint(function(v) return v * w, v, w end, x)
+    assert.is_true(a == x and b == w)
+    local all = y + a + 2 * b
+    all:sum():backward()
+    helper.elements(x.grad, { 2, 2, 2 })
+    helper.elements(w.grad, { 3, 3, 3 })
+    x.grad, w.grad = nil, nil
   end)
 end)
 

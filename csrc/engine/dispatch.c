@@ -21,12 +21,16 @@ typedef struct dispatch {
   const cnn_op_entry *e;
   bool in_place; // the form x:op_()
   bool record;
+  cnn_tensor *spent; // an argument that the caller gives up, or NULL
   cnn_arg args[CNN_MAX_ARGS];
   cnn_infer infer;
   int n_in, capacity;
   cnn_tensor **in;
   uint8_t *declared; // the spec's number of each input
   bool *owned;       // inputs that we made (casts, copies)
+  bool alike;        // all inputs are there, take part in promotion, and have one dtype and device
+  bool owns;         // some input is owned
+  bool views_in;     // some input is a view
   cnn_view *views;
   double scalars[4]; // storage of number operands, as elements of the common dtype
   int n_scalars;
@@ -62,7 +66,7 @@ static const char *input_name(const dispatch *d, int input) {
 }
 
 static cnn_type input_type(const dispatch *d, int input) {
-  return (cnn_type)input_param(d, input)->type;
+  return (cnn_type)d->e->role[d->declared[input]];
 }
 
 static bool promotes(cnn_type type) {
@@ -107,6 +111,22 @@ static cnn_status check_role(const dispatch *d, const cnn_param *p, const cnn_te
   return CNN_OK;
 }
 
+static inline cnn_status add_input(dispatch *d, int k, cnn_tensor *t) {
+  int i = d->n_in++;
+  cnn_type type = (cnn_type)d->e->role[k];
+  d->in[i] = t;
+  d->declared[i] = (uint8_t)k;
+  d->owned[i] = false;
+  if (t && t->base) d->views_in = true;
+  if (!t || !promotes(type)) {
+    d->alike = false;
+    return t ? check_role(d, &d->e->spec.params[d->e->arg_of[k]], t) : CNN_OK;
+  }
+  d->alike =
+      d->alike && t->dtype == d->in[0]->dtype && cnn_device_equal(t->device, d->in[0]->device);
+  return CNN_OK;
+}
+
 static cnn_status collect(dispatch *d, const cnn_arg *args, int n_args) {
   const cnn_op_entry *e = d->e;
   const cnn_spec *spec = &e->spec;
@@ -116,27 +136,27 @@ static cnn_status collect(dispatch *d, const cnn_arg *args, int n_args) {
       if (args[i].kind == CNN_TENSORS) n += args[i].n;
   CNN_TRY(reserve_inputs(d, n));
   for (int i = 0; i < spec->n; i++) {
+    if (i < n_args && args[i].kind != CNN_ABSENT) {
+      d->args[i] = args[i];
+      continue;
+    }
     const cnn_param *p = &spec->params[i];
-    d->args[i] = i < n_args ? args[i] : CNN_A_NONE;
-    if (d->args[i].kind != CNN_ABSENT) continue;
+    d->args[i] = CNN_A_NONE;
     if (p->has_default)
       d->args[i] = p->value;
     else if (!p->optional)
       return missing(d, i);
   }
   d->n_in = 0;
+  d->alike = true;
+  d->views_in = false;
   for (int k = 0; k < e->n_tensors; k++) {
-    const cnn_param *p = &spec->params[e->arg_of[k]];
     const cnn_arg *a = &d->args[e->arg_of[k]];
     cnn_tensor *one = a->kind == CNN_TENSOR ? a->t : NULL;
-    cnn_tensor *const *ts = a->kind == CNN_TENSORS ? a->ts : &one;
-    for (int i = 0, count = a->kind == CNN_TENSORS ? a->n : 1; i < count; i++) {
-      if (ts[i] && (p->type == CNN_T_INDEX || p->type == CNN_T_MASK))
-        CNN_TRY(check_role(d, p, ts[i]));
-      d->declared[d->n_in] = (uint8_t)k;
-      d->owned[d->n_in] = false;
-      d->in[d->n_in++] = ts[i];
-    }
+    if (a->kind != CNN_TENSORS)
+      CNN_TRY(add_input(d, k, one));
+    else
+      for (int i = 0; i < a->n; i++) CNN_TRY(add_input(d, k, a->ts[i]));
   }
   return CNN_OK;
 }
@@ -147,6 +167,10 @@ static bool is_host_scalar(const cnn_tensor *t) {
 }
 
 static cnn_status check_devices(dispatch *d) {
+  if (d->alike && d->n_in > 0) {
+    d->infer.device = d->in[0]->device;
+    return CNN_OK;
+  }
   int lead = -1;
   for (int i = 0; i < d->n_in; i++) {
     if (!d->in[i]) continue;
@@ -170,11 +194,6 @@ static cnn_status check_devices(dispatch *d) {
 // PyTorch's result type: tensors with dims outrank 0-d ones, and those outrank numbers, within a
 // category; a higher category always wins.
 static cnn_dtype common_dtype(const dispatch *d) {
-  // Most calls are on tensors of one dtype.
-  int same = 0;
-  if (d->n_in > 0 && promotes(input_type(d, 0)))
-    while (same < d->n_in && d->in[same] && d->in[same]->dtype == d->in[0]->dtype) same++;
-  if (same > 0 && same == d->n_in) return (cnn_dtype)d->in[0]->dtype;
   int best[3] = {-1, -1, -1}; // dtypes of: tensors with dims, 0-d tensors, numbers
   int input = 0;
   for (int i = 0; i < d->e->spec.n; i++) {
@@ -224,13 +243,18 @@ static cnn_status replace(dispatch *d, int i, int op, const cnn_arg *args, int n
   CNN_TRY(cnn_dispatch(d->ctx, op, args, n_args, &r));
   if (d->owned[i]) cnn_unref(d->in[i]);
   d->in[i] = cnn_ref(r.t[0]);
-  d->owned[i] = true;
+  d->owned[i] = d->owns = true;
   cnn_results_free(&r);
   return CNN_OK;
 }
 
 static cnn_status promote(dispatch *d) {
   cnn_promotion rule = d->e->op->promote;
+  // Most calls are on tensors of one dtype.
+  if (d->alike && d->n_in > 0) {
+    d->infer.dtype = (cnn_dtype)d->in[0]->dtype;
+    if (rule != CNN_PROMOTE_FLOAT || cnn_dtype_is_float(d->infer.dtype)) return CNN_OK;
+  }
   if (rule == CNN_PROMOTE_NONE || rule == CNN_PROMOTE_SAME) return same_dtype(d);
   cnn_dtype dtype = common_dtype(d);
   if (rule == CNN_PROMOTE_FLOAT && !cnn_dtype_is_float(dtype)) dtype = d->ctx->default_dtype;
@@ -243,7 +267,7 @@ static cnn_status promote(dispatch *d) {
 }
 
 static void release_inputs(dispatch *d) {
-  for (int i = 0; i < d->n_in; i++)
+  for (int i = 0; d->owns && i < d->n_in; i++)
     if (d->owned[i]) cnn_unref(d->in[i]);
   if (d->in != d->inline_in) cnn_free(d->in);
 }
@@ -477,6 +501,37 @@ static cnn_status run_self(dispatch *d, cnn_results *r) {
   return CNN_OK;
 }
 
+// Whether the result may take the bytes of the argument that the caller gives up. Who could still
+// read them holds the buffer (views, saved tensors), or will, when this op saves its input.
+static bool may_take_over(const dispatch *d) {
+  const cnn_tensor *x = d->spent;
+  const cnn_meta *y = &d->infer.out[0];
+  unsigned elementwise = d->e->op->flags & (CNN_OP_IN_PLACE | CNN_OP_MOVES);
+  if (!x || elementwise != CNN_OP_IN_PLACE || d->infer.n_out != 1 || d->ctx->packer) return false;
+  if (cnn_refs(x) != 1 || cnn_refs(x->buffer) != 1 || x->buffer->release || x->base) return false;
+  if (y->dtype != (cnn_dtype)x->dtype || !cnn_device_equal(y->device, x->device) ||
+      !cnn_shape_equal(y->ndim, y->shape, x->ndim, x->shape) ||
+      !cnn_shape_equal(y->ndim, y->strides, x->ndim, x->strides))
+    return false;
+  bool argument = false;
+  for (int i = 0; i < d->n_in; i++) {
+    if (d->in[i] != x) continue;
+    if (d->record && cnn_node_saves(d->e, d->in, d->declared, d->n_in, i)) return false;
+    argument = true;
+  }
+  return argument;
+}
+
+static cnn_status make_result(dispatch *d, int i, cnn_tensor **out) {
+  if (!may_take_over(d)) return cnn_tensor_empty(d->ctx, &d->infer.out[i], out);
+  CNN_TRY(cnn_tensor_on(d->ctx, d->spent->buffer, &d->infer.out[i], d->spent->offset, out));
+  cnn_buffer_bump((*out)->buffer); // copies of the old elements (engine/pack.c) are out of date
+  if (d->ctx->inference) (*out)->flags |= CNN_INFERENCE;
+  if ((*out)->buffer->kind == CNN_KIND_OTHER)
+    cnn_buffer_retag((*out)->buffer, (cnn_kind)d->ctx->kind);
+  return CNN_OK;
+}
+
 static cnn_status run_fresh(dispatch *d, cnn_results *r) {
   cnn_tensor *out[CNN_MAX_RESULTS];
   cnn_dtype dtypes[CNN_MAX_RESULTS];
@@ -489,7 +544,7 @@ static cnn_status run_fresh(dispatch *d, cnn_results *r) {
   uint8_t kind = d->ctx->kind;
   if (d->record && kind == CNN_KIND_OTHER) d->ctx->kind = CNN_KIND_ACTIVATION;
   while (made < n_out && status == CNN_OK) {
-    status = cnn_tensor_empty(d->ctx, &d->infer.out[made], &out[made]);
+    status = make_result(d, made, &out[made]);
     if (status == CNN_OK) made++;
   }
   if (status == CNN_OK && d->record) status = finish_record(d, out, n_out, &node);
@@ -544,7 +599,7 @@ static cnn_status start(dispatch *d, const cnn_arg *args, int n_args) {
     CNN_TRY(check_devices(d));
   else
     d->infer.device = d->in[0] ? d->in[0]->device : d->ctx->default_device;
-  if (d->ctx->grad_enabled)
+  if (d->views_in && d->ctx->grad_enabled)
     for (int i = 0; i < d->n_in; i++)
       if (d->in[i] && d->in[i]->base) CNN_TRY(cnn_history_refresh(d->ctx, d->in[i]));
   if (d->ctx->watch) CNN_TRY(cnn_watch_note(d->ctx, d->ctx->watch, d->in, d->n_in));
@@ -625,8 +680,8 @@ static cnn_status run_in_place(dispatch *d, const cnn_arg *args, int n_args, cnn
   return CNN_OK;
 }
 
-static cnn_status enter(cnn_context *ctx, int op, const cnn_arg *args, int n_args, cnn_results *r,
-                        bool in_place) {
+static cnn_status enter(cnn_context *ctx, int op, const cnn_arg *args, int n_args,
+                        cnn_tensor *spent, cnn_results *r, bool in_place) {
   dispatch d;
   d.ctx = ctx;
   d.id = op;
@@ -637,7 +692,9 @@ static cnn_status enter(cnn_context *ctx, int op, const cnn_arg *args, int n_arg
     if (chosen >= 0) d.id = chosen, d.e = cnn_op_at(chosen);
   }
   d.in_place = in_place;
+  d.spent = spent;
   d.n_in = 0;
+  d.owns = false;
   d.in = d.inline_in;
   const char *outer = ctx->op;
   if (!outer) ctx->op = name; // messages name the op that the user called
@@ -649,10 +706,15 @@ static cnn_status enter(cnn_context *ctx, int op, const cnn_arg *args, int n_arg
 }
 
 cnn_status cnn_dispatch(cnn_context *ctx, int op, const cnn_arg *args, int n_args, cnn_results *r) {
-  return enter(ctx, op, args, n_args, r, false);
+  return enter(ctx, op, args, n_args, NULL, r, false);
+}
+
+cnn_status cnn_dispatch_over(cnn_context *ctx, int op, const cnn_arg *args, int n_args,
+                             cnn_tensor *spent, cnn_results *r) {
+  return enter(ctx, op, args, n_args, spent, r, false);
 }
 
 cnn_status cnn_dispatch_in_place(cnn_context *ctx, int op, const cnn_arg *args, int n_args,
                                  cnn_results *r) {
-  return enter(ctx, op, args, n_args, r, true);
+  return enter(ctx, op, args, n_args, NULL, r, true);
 }

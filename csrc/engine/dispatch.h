@@ -13,6 +13,12 @@ void cnn_results_free(cnn_results *r);
 // results (one reference each); on failure it holds none, and nothing else has changed either.
 cnn_status cnn_dispatch(cnn_context *ctx, int op, const cnn_arg *args, int n_args, cnn_results *r);
 
+// The same, but `spent`, one of the arguments (or NULL), is not needed any more: the result of an
+// elementwise op takes its bytes, if the caller holds the only reference on it and nothing else
+// (a view, a saved tensor) its buffer. Its elements are undefined after a success.
+cnn_status cnn_dispatch_over(cnn_context *ctx, int op, const cnn_arg *args, int n_args,
+                             cnn_tensor *spent, cnn_results *r);
+
 // The form x:op_(): the result goes into argument 0, which is also the result.
 cnn_status cnn_dispatch_in_place(cnn_context *ctx, int op, const cnn_arg *args, int n_args,
                                  cnn_results *r);

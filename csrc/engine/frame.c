@@ -12,6 +12,7 @@ void cnn_frame_open(cnn_frame *f, cnn_context *ctx) {
   f->n = 0;
   f->capacity = (int)(sizeof f->inline_owned / sizeof *f->inline_owned);
   f->owned = f->inline_owned;
+  f->spent = NULL;
 }
 
 cnn_status cnn_frame_close(cnn_frame *f) {
@@ -58,7 +59,9 @@ int cnn_frame_results(cnn_frame *f, int op, const cnn_arg *args, int n_args, cnn
   cnn_results r;
   memset(results, 0, (size_t)capacity * sizeof *results);
   if (f->status != CNN_OK) return 0;
-  return take(f, cnn_dispatch(f->ctx, op, args, n_args, &r), &r, results, capacity);
+  cnn_tensor *spent = f->spent;
+  f->spent = NULL;
+  return take(f, cnn_dispatch_over(f->ctx, op, args, n_args, spent, &r), &r, results, capacity);
 }
 
 cnn_tensor *cnn_frame_do(cnn_frame *f, int op, const cnn_arg *args, int n_args) {

@@ -161,6 +161,19 @@ static cnn_status save_copy(cnn_context *ctx, cnn_saved *slot, cnn_tensor *t) {
   return CNN_OK;
 }
 
+// Which declared inputs want a gradient, one bit each.
+static uint32_t wanting(cnn_tensor *const *in, const uint8_t *declared, int n_in) {
+  uint32_t needs = 0;
+  for (int i = 0; i < n_in; i++)
+    if (in[i] && cnn_requires_grad(in[i])) needs |= 1u << declared[i];
+  return needs;
+}
+
+bool cnn_node_saves(const cnn_op_entry *e, cnn_tensor *const *in, const uint8_t *declared, int n_in,
+                    int i) {
+  return (e->save_in[declared[i]] & wanting(in, declared, n_in)) != 0;
+}
+
 cnn_status cnn_node_create(cnn_context *ctx, int op, const cnn_arg *args, int n_args,
                            cnn_tensor *const *in, const uint8_t *declared, int n_in,
                            cnn_tensor *const *out, int n_out, bool in_place, cnn_node **result) {
@@ -181,9 +194,7 @@ cnn_status cnn_node_create(cnn_context *ctx, int op, const cnn_arg *args, int n_
     node->args[i].ints = ints;
     for (int k = 0; k < args[i].n; k++) *ints++ = args[i].ints[k];
   }
-  uint32_t needs = 0;
-  for (int i = 0; i < n_in; i++)
-    if (node->edges[i].node || node->edges[i].leaf) needs |= 1u << declared[i];
+  uint32_t needs = wanting(in, declared, n_in);
   for (int i = 0; i < n_in && status == CNN_OK; i++) {
     if (!in[i] || !(e->save_in[declared[i]] & needs)) continue;
     if (i == 0 && in_place)

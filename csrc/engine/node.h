@@ -86,6 +86,10 @@ cnn_status cnn_node_create(cnn_context *ctx, int op, const cnn_arg *args, int n_
                            cnn_tensor *const *in, const uint8_t *declared, int n_in,
                            cnn_tensor *const *out, int n_out, bool in_place, cnn_node **node);
 
+// Whether a node for a call of the op on these inputs would save input i.
+bool cnn_node_saves(const cnn_op_entry *e, cnn_tensor *const *in, const uint8_t *declared, int n_in,
+                    int i);
+
 // To be called once the kernel of a node just made has run: results that the node saves packed get
 // their contents. Never fails for tensors of the CPU.
 cnn_status cnn_node_fill(cnn_context *ctx, cnn_node *node, cnn_tensor *const *out, int n_out);

@@ -204,6 +204,9 @@ typedef struct cnn_frame {
   int n, capacity;
   cnn_tensor **owned;
   cnn_tensor *inline_owned[16];
+  // An argument of the next op (and of that one only) that whoever opened the frame does not need
+  // after it. An elementwise op writes its result over it, if nobody else holds its bytes.
+  cnn_tensor *spent;
 } cnn_frame;
 
 void cnn_frame_open(cnn_frame *f, cnn_context *ctx);

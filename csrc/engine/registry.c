@@ -227,6 +227,7 @@ static const char *install(cnn_op_entry *e, const cnn_op *op) {
     if (is_list(type)) e->has_list = true;
     if (is_input(type) || is_list(type)) {
       e->arg_of[inputs] = (uint8_t)i;
+      e->role[inputs] = e->spec.params[i].type;
       e->input_of[i] = (int8_t)inputs++;
     }
     if (e->spec.params[i].changed) e->changes = true;

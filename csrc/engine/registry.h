@@ -39,6 +39,7 @@ typedef struct cnn_op_entry {
   uint8_t n_tensors;             // leading fixed inputs (lists apart)
   int8_t input_of[CNN_MAX_ARGS]; // the input that argument i is (or starts), -1
   uint8_t arg_of[CNN_MAX_ARGS];  // and back: the argument that declared input k is
+  uint8_t role[CNN_MAX_ARGS];    // and that argument's cnn_type
   bool has_list;
   bool changes; // some argument is marked `!`
   // Saving: bit i of save_in[k] set: input k is saved when input i needs a gradient.

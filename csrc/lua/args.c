@@ -182,8 +182,8 @@ static cnn_arg read_one(reader *r, int i, int at) {
     box = cnn_to_box(L, at, CNN_BOX_TENSOR);
     if (!box) wrong_type(r, i, at);
     if (!box->object)
-      cnn_error(L, r->S, "%s: argument %d (%s) is a tensor that was freed", r->name, i + 1,
-                p->name);
+      cnn_error(L, r->S, "%s: argument %d (%s) is a tensor that was freed" CNN_WHO_FREED, r->name,
+                i + 1, p->name);
     return CNN_A_T((cnn_tensor *)box->object);
   case CNN_T_TENSORS:
   case CNN_T_INDICES: return read_tensors(r, i, at);

@@ -111,7 +111,7 @@ cnn_tensor *cnn_check_tensor(lua_State *L, cnn_lua *S, int i, const char *functi
   char got[64];
   cnn_box *box = cnn_to_box(L, i, CNN_BOX_TENSOR);
   if (box && box->object) return box->object;
-  if (box) cnn_error(L, S, "%s: %s was freed", function, argument);
+  if (box) cnn_error(L, S, "%s: %s was freed" CNN_WHO_FREED, function, argument);
   cnn_error(L, S, "%s: %s must be a tensor, not %s", function, argument,
             cnn_describe(L, i, got, sizeof got));
 }

@@ -86,7 +86,7 @@ static int distance(const char *a, const char *b) {
 
 const char *cnn_nearest(const char *name, const char *names) {
   const char *best = NULL;
-  int least = (int)strlen(name) / 2 + 1;
+  int least = (int)strlen(name) / 3 + 1; // more changes than that make another word
   for (; *names; names += strlen(names) + 1) {
     int d = distance(name, names);
     if (d <= least) least = d - 1, best = names;

@@ -167,7 +167,9 @@ static int registered_name(lua_State *L, cnn_lua *S, const char *name, const cnn
 }
 
 // Keeps value 3 among the fields under key 2.
-static void keep_field(lua_State *L) {
+static void keep_field(lua_State *L, cnn_lua *S) {
+  cnn_box *box = cnn_to_box(L, 3, CNN_BOX_TENSOR);
+  if (box) cnn_scope_outlive(L, S, box);
   cnn_getuv(L, 1);
   lua_pushvalue(L, 2);
   lua_pushvalue(L, 3);
@@ -208,7 +210,7 @@ static int assign_named(lua_State *L, cnn_lua *S, cnn_module *m, const char *nam
                      name);
   }
   if (status != CNN_OK) return cnn_raise(L, S, status);
-  keep_field(L);
+  keep_field(L, S);
   return 0;
 }
 
@@ -227,7 +229,7 @@ static int module_newindex(lua_State *L) {
     lua_replace(L, 2);
   }
   if (lua_type(L, 2) != LUA_TSTRING) {
-    keep_field(L);
+    keep_field(L, S);
     return 0;
   }
   size_t length;
@@ -336,7 +338,7 @@ static int l_register(lua_State *L) {
                 buffer ? cnn_module_set_buffer(&S->ctx, m, name, t, persistent)
                        : cnn_module_set_parameter(&S->ctx, m, name, t));
   if (status != CNN_OK) return cnn_raise(L, S, status);
-  keep_field(L);
+  keep_field(L, S);
   return 0;
 }
 

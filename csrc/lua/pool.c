@@ -21,12 +21,12 @@ cnn_pool *cnn_to_pool(lua_State *L, int i) {
   return h ? h->box.object : NULL;
 }
 
-static cnn_pool_handle *self(lua_State *L, cnn_lua *S, const char *function) {
+static cnn_pool_handle *self(lua_State *L, cnn_lua *S, const char *function, const char *usage) {
   char got[64];
   cnn_pool_handle *h = to_handle(L, 1);
   if (!h)
-    cnn_error(L, S, "%s: expected a pool (of cnn.pool), got %s", function,
-              cnn_describe(L, 1, got, sizeof got));
+    cnn_error(L, S, "%s: expected a pool (of cnn.pool), got %s; write %s", function,
+              cnn_describe(L, 1, got, sizeof got), usage);
   return h;
 }
 
@@ -35,13 +35,15 @@ static size_t check_limit(lua_State *L, cnn_lua *S, int i, const char *function,
   char got[64];
   if (lua_isnoneornil(L, i)) return SIZE_MAX;
   if (lua_type(L, i) != LUA_TNUMBER || !(lua_tonumber(L, i) >= 0))
-    cnn_error(L, S, "%s: limit must be a number of bytes (or nil: only the device's), got %s",
-              function, cnn_describe(L, i, got, sizeof got));
+    cnn_error(
+        L, S,
+        "%s: limit must be a number of bytes, e.g. 2 * 2 ^ 30 (or nil: only the device's), got %s",
+        function, cnn_describe(L, i, got, sizeof got));
   double bytes = (double)lua_tonumber(L, i);
   if (bytes < (double)granule)
     cnn_error(L, S,
               "%s: a limit of %.0f bytes has room for nothing: the device's memory comes in "
-              "pieces of %.0f bytes",
+              "pieces of %.0f bytes; limits are in bytes, e.g. 64 * 2 ^ 20 for 64 MiB",
               function, bytes, (double)granule);
   return bytes < 0x1p62 ? (size_t)bytes : SIZE_MAX;
 }
@@ -79,15 +81,36 @@ static int pool_gc(lua_State *L) {
   return 0;
 }
 
+static const char current_key; // in the registry: the handle of the pool in use
+
+static void set_current(lua_State *L, int i) {
+  lua_pushlightuserdata(L, (void *)(uintptr_t)&current_key);
+  lua_pushvalue(L, i);
+  lua_rawset(L, LUA_REGISTRYINDEX);
+}
+
+// current_pool(): the pool that with_pool is in, or nil.
+static int l_current_pool(lua_State *L) {
+  lua_pushlightuserdata(L, (void *)(uintptr_t)&current_key);
+  lua_rawget(L, LUA_REGISTRYINDEX);
+  return 1;
+}
+
+#define WITH_POOL "cnn.with_pool(pool, fn, ...): it calls fn(...)"
+
 // with_pool(pool, fn, ...)
 static int l_with_pool(lua_State *L) {
   cnn_lua *S = cnn_state(L);
-  cnn_pool_handle *h = self(L, S, "with_pool: argument 1"), *before = S->pool;
+  cnn_pool_handle *h = self(L, S, "with_pool: argument 1", WITH_POOL), *before = S->pool;
   if (!cnn_callable(L, 2)) {
     char got[64];
-    return cnn_error(L, S, "with_pool: expected a function (or a module) to call, got %s",
-                     cnn_describe(L, 2, got, sizeof got));
+    return cnn_error(L, S, "with_pool: expected a function (or a module) to call, got %s; write %s",
+                     cnn_describe(L, 2, got, sizeof got), WITH_POOL);
   }
+  luaL_checkstack(L, 4, "with_pool");
+  l_current_pool(L);
+  set_current(L, 1);
+  lua_replace(L, 1); // what was in use, until it is again
   cnn_pool_choice use = {h->box.object, S->ctx.pools};
   S->ctx.pools = &use;
   S->pool = h;
@@ -96,13 +119,15 @@ static int l_with_pool(lua_State *L) {
   S->ctx.pools = use.outer;
   S->pool = before;
   S->L = L;
+  luaL_checkstack(L, 2, "with_pool");
+  set_current(L, 1);
   return failed ? lua_error(L) : lua_gettop(L) - 1;
 }
 
 // pool:limit() gives it, pool:limit(bytes) sets it.
 static int l_limit(lua_State *L) {
   cnn_lua *S = cnn_state(L);
-  cnn_pool_handle *h = self(L, S, "limit");
+  cnn_pool_handle *h = self(L, S, "limit", "pool:limit(bytes), with a colon");
   cnn_pool *pool = h->box.object;
   if (lua_gettop(L) > 1) {
     cnn_pool_set_limit(pool, check_limit(L, S, 2, "limit", cnn_pool_granule(pool)));
@@ -114,13 +139,13 @@ static int l_limit(lua_State *L) {
 
 static int l_name(lua_State *L) {
   cnn_lua *S = cnn_state(L);
-  lua_pushstring(L, cnn_pool_name(self(L, S, "name")->box.object));
+  lua_pushstring(L, cnn_pool_name(self(L, S, "name", "pool:name(), with a colon")->box.object));
   return 1;
 }
 
 static int l_device(lua_State *L) {
   cnn_lua *S = cnn_state(L);
-  lua_pushstring(L, cnn_device_name(self(L, S, "device")->device));
+  lua_pushstring(L, cnn_device_name(self(L, S, "device", "pool:device(), with a colon")->device));
   return 1;
 }
 
@@ -162,6 +187,7 @@ static int l_memory_debug(lua_State *L) {
 void cnn_open_pool(lua_State *L, cnn_lua *S) {
   static const cnn_function functions[] = {{"new_pool", l_new_pool},
                                            {"with_pool", l_with_pool},
+                                           {"current_pool", l_current_pool},
                                            {"memory_debug", l_memory_debug},
                                            {NULL, NULL}};
   static const cnn_function methods[] = {{"limit", l_limit},

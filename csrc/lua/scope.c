@@ -8,6 +8,9 @@
 // A scope belongs to the coroutine that opened it: a function may yield out of its scope, and what
 // others make meanwhile is none of its business. So scopes need not close in order, and one whose
 // coroutine is never resumed is taken off the stack by its finalizer, which frees nothing.
+//
+// The library opens scopes of its own around functions of Lua under a checkpoint. Those are
+// transient: what becomes a module's field meanwhile, or is needed by backward, outlives them.
 #include "lua/state.h"
 
 struct cnn_scope {
@@ -15,7 +18,7 @@ struct cnn_scope {
   lua_State *owner;  // the coroutine
   cnn_scope *outer;  // NULL at the end of the stack
   cnn_scope **place; // what points at this one: S->scope, or the `outer` of an inner one
-  bool open;
+  bool open, transient;
 };
 
 static const char metatable_key;
@@ -50,10 +53,12 @@ static int scope_gc(lua_State *L) {
   return 0;
 }
 
+// enter(transient)
 static int l_enter(lua_State *L) {
   cnn_lua *S = cnn_state(L);
+  bool transient = lua_toboolean(L, 1);
   cnn_scope *s = cnn_newud(L, sizeof *s, 0);
-  *s = (cnn_scope){.owner = L, .open = false};
+  *s = (cnn_scope){.owner = L, .open = false, .transient = transient};
   s->head.prev = s->head.next = &s->head;
   lua_pushlightuserdata(L, (void *)(uintptr_t)&metatable_key);
   lua_rawget(L, LUA_REGISTRYINDEX);
@@ -128,9 +133,35 @@ static int l_keep(lua_State *L) {
   return n;
 }
 
+void cnn_scope_outlive(lua_State *L, cnn_lua *S, cnn_box *box) {
+  cnn_scope *s = innermost(S->scope, L);
+  if (!s || !s->transient || !box->prev) return;
+  while (s && s->transient) s = innermost(s->outer, L);
+  cnn_box_unlink(box);
+  if (s) link(s, box);
+}
+
+typedef struct outliving {
+  lua_State *L;
+  cnn_lua *S;
+} outliving;
+
+static void outlive(cnn_box *box, void *data) {
+  outliving *o = data;
+  cnn_scope_outlive(o->L, o->S, box);
+}
+
+// scope_outlive(...): as cnn_scope_outlive, for tensors alone or in tables.
+static int l_outlive(lua_State *L) {
+  outliving o = {L, cnn_state(L)};
+  for (int i = 1, n = lua_gettop(L); i <= n; i++) each_box(L, i, 0, outlive, &o);
+  return 0;
+}
+
 void cnn_open_scope(lua_State *L, cnn_lua *S) {
   static const cnn_function functions[] = {{"scope_enter", l_enter},
                                            {"scope_leave", l_leave},
+                                           {"scope_outlive", l_outlive},
                                            {"keep", l_keep},
                                            {NULL, NULL}};
   lua_pushlightuserdata(L, (void *)(uintptr_t)&metatable_key);

@@ -6,14 +6,16 @@
 
 #include "lua/state.h"
 
-// simulate(device): from now on tensors on meta take simulated memory of the device; without an
-// argument no longer.
+// simulate(device, limit or nil): from now on tensors on meta take simulated memory of the device,
+// up to so many bytes; without an argument no longer.
 static int l_simulate(lua_State *L) {
   cnn_lua *S = cnn_state(L);
   cnn_simulation *s = NULL;
   if (!lua_isnoneornil(L, 1)) {
     cnn_device device = cnn_check_device(L, S, 1, "simulate");
-    cnn_status status = cnn_simulation_create(&S->ctx, device, &s);
+    double bytes = (double)luaL_optnumber(L, 2, 0x1p62);
+    cnn_status status =
+        cnn_simulation_create(&S->ctx, device, bytes < 0x1p62 ? (size_t)bytes : SIZE_MAX, &s);
     if (status != CNN_OK) return cnn_raise(L, S, status);
   }
   cnn_unref(S->ctx.simulation);

@@ -93,6 +93,13 @@ void cnn_push_known_or_nil(lua_State *L, cnn_lua *S, cnn_tensor *t);
 void cnn_box_unlink(cnn_box *box);
 // Puts a box into the innermost scope that the coroutine L has open, if there is one.
 void cnn_scope_add(lua_State *L, cnn_lua *S, cnn_box *box);
+// The box outlives the transient scopes that are open: it moves to the one around them.
+void cnn_scope_outlive(lua_State *L, cnn_lua *S, cnn_box *box);
+
+// The end of a message about a tensor that was freed.
+#define CNN_WHO_FREED                                                                              \
+  " (by t:free(), or at the end of a cnn.scope or a checkpoint that it was made in: cnn.keep(t) "  \
+  "inside of it keeps it)"
 
 // The tensor in argument i, or an error that names function and argument.
 cnn_tensor *cnn_check_tensor(lua_State *L, cnn_lua *S, int i, const char *function,
@@ -137,6 +144,8 @@ void cnn_pace(lua_State *L, cnn_lua *S);
 // After CNN_OOM: collects everything and empties the pools' caches. False when that can't be done
 // now.
 bool cnn_make_room(lua_State *L, cnn_lua *S);
+// The same, to ask for the memory again: counts the refusal as a retry.
+bool cnn_make_room_again(lua_State *L, cnn_lua *S);
 // Sets the live bytes at which a collection is due for this pool.
 void cnn_pace_pool(cnn_lua *S, cnn_pool_handle *handle);
 // While memory is recorded: makes the script's line the origin of what this call allocates
@@ -149,7 +158,7 @@ void cnn_drain(lua_State *L, cnn_lua *S);
 #define CNN_WITH_ROOM(L, S, status, call)                                                          \
   do {                                                                                             \
     (status) = (call);                                                                             \
-    if ((status) == CNN_OOM && cnn_make_room(L, S)) (status) = (call);                             \
+    if ((status) == CNN_OOM && cnn_make_room_again(L, S)) (status) = (call);                       \
   } while (0)
 
 // ---------------------------------------------------------------------------------------------

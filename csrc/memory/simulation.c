@@ -10,6 +10,7 @@ struct cnn_simulation {
   cnn_device target;
   cnn_mapper mapper;
   cnn_pool *pool;
+  size_t limit;
   uintptr_t next; // the first made-up address not reserved yet
   int64_t peak, requested, overhead;
   int64_t now[CNN_PARTS], at_peak[CNN_PARTS], most[CNN_PARTS];
@@ -52,8 +53,9 @@ static void decommit(void *self, void *at, size_t bytes) {
 }
 
 static void info(void *self, size_t *total, size_t *available, size_t *limit) {
-  (void)self;
-  *total = *available = *limit = (size_t)1 << 62;
+  const cnn_simulation *s = self;
+  *total = *available = (size_t)1 << 62;
+  *limit = s->limit < *total ? s->limit : *total;
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -66,7 +68,8 @@ static void destroy(cnn_object *o) {
 
 static const cnn_class simulation_class = {"simulation", destroy};
 
-cnn_status cnn_simulation_create(cnn_context *ctx, cnn_device target, cnn_simulation **out) {
+cnn_status cnn_simulation_create(cnn_context *ctx, cnn_device target, size_t limit,
+                                 cnn_simulation **out) {
   const cnn_mapper *real = cnn_device_mapper(target);
   if (!real)
     return cnn_fail(ctx, CNN_DEVICE, "there is no %s here whose memory could be predicted",
@@ -75,6 +78,7 @@ cnn_status cnn_simulation_create(cnn_context *ctx, cnn_device target, cnn_simula
   if (!s) return cnn_fail(ctx, CNN_OOM, "out of memory for a simulation");
   cnn_object_init(&s->object, &simulation_class);
   s->target = target;
+  s->limit = limit;
   s->next = FIRST_ADDRESS;
   s->mapper = (cnn_mapper){.name = real->name,
                            .granule = real->granule,

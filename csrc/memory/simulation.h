@@ -39,8 +39,10 @@ typedef struct cnn_simulation_stats {
   int64_t most[CNN_PARTS];  // the most of each part at any time
 } cnn_simulation_stats;
 
-// A simulation of the device, empty. CNN_DEVICE when there is no such device to imitate.
-cnn_status cnn_simulation_create(cnn_context *ctx, cnn_device target, cnn_simulation **out);
+// A simulation of the device, empty, with a limit in bytes (SIZE_MAX: none), beyond which it is out
+// of memory as the device would be. CNN_DEVICE when there is no such device to imitate.
+cnn_status cnn_simulation_create(cnn_context *ctx, cnn_device target, size_t limit,
+                                 cnn_simulation **out);
 
 cnn_device cnn_simulation_target(const cnn_simulation *s);
 void cnn_simulation_get_stats(cnn_simulation *s, cnn_simulation_stats *stats);

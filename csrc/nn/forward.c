@@ -67,6 +67,9 @@ static cnn_status run_leaf(cnn_context *ctx, cnn_module *m, cnn_tensor *const *i
   if (!outer) ctx->op = m->layer->name;
   cnn_results_init(r, ctx);
   cnn_frame_open(&f, ctx);
+  // A layer that is one op has read its input for the last time then. (Whether that is one of ours
+  // or the caller's, who goes on holding it, the op finds out.)
+  if (!m->layer->forward) f.spent = in[0];
   cnn_module_compute(&f, m, in, r);
   cnn_status status = cnn_frame_close(&f);
   ctx->op = outer;

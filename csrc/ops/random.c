@@ -293,6 +293,7 @@ static cnn_status infer_dropout(cnn_infer *I) {
 }
 
 static void backward_dropout(cnn_grad *g) {
+  g->f->spent = g->dy[0];
   cnn_give(g, 0,
            cnn_do(g->f, dropout_backward, CNN_A_T(g->dy[0]), g->args[1],
                   CNN_A_I((int64_t)g->rng.seed), CNN_A_I((int64_t)g->rng.offset)));
@@ -343,7 +344,7 @@ const cnn_op cnn_op_dropout_backward = {
     .args = "dy:tensor p:number seed:int offset:int",
     .doc = "dy where the dropout that drew from that seed and offset kept an element, over 1 - p; "
            "else 0.",
-    .flags = CNN_OP_INTERNAL,
+    .flags = CNN_OP_INTERNAL | CNN_OP_IN_PLACE,
     .infer = infer_dropout_backward,
     .backward = backward_dropout_backward,
 };

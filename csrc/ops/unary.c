@@ -49,6 +49,7 @@ static void backward_row(cnn_grad *g, int op, int saved) {
   args[0] = CNN_A_T(g->dy[0]);
   args[1] = CNN_A_T(v);
   int n = cnn_op_params(g) - 1;
+  g->f->spent = g->dy[0];
   for (int i = 0; i < n; i++) args[2 + i] = g->args[1 + i];
   cnn_give(g, 0, cnn_frame_do(g->f, op, args, 2 + n));
 }
@@ -77,7 +78,7 @@ static void backward_row(cnn_grad *g, int op, int saved) {
       .name = #title "_backward",                                                                  \
       .args = "dy:tensor v:tensor" params,                                                         \
       .doc = "Gradient of " #title " from the result's gradient and the saved " #saved ".",        \
-      .flags = CNN_OP_INTERNAL,                                                                    \
+      .flags = CNN_OP_INTERNAL | CNN_OP_IN_PLACE,                                                  \
       .promote = CNN_PROMOTE_COMMON,                                                               \
       .infer = infer_backward,                                                                     \
       .composite = composite_##title};

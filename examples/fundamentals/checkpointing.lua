@@ -1,10 +1,12 @@
 -- Checkpoints trade time for memory: n layers in s segments keep s inputs of segments, and while backward
 -- is in a segment the activations of its n / s layers. The least is at s = sqrt(n): 2 sqrt(n) in place of n,
 -- for one more forward.
---   luajit examples/fundamentals/checkpointing.lua [--device cpu]
+--   luajit examples/fundamentals/checkpointing.lua [--device cpu] [--svg curve.svg]
 local cnn = require "cnn"
 local nn = cnn.nn
-local device = arg[1] == "--device" and arg[2] or "cpu"
+local options = {}
+for i = 1, #arg, 2 do options[arg[i]] = arg[i + 1] end
+local device = options["--device"] or "cpu"
 local batch, width = 512, 32
 local activation = batch * width * 4
 local x = cnn.randn(batch, width, { device = device })
@@ -35,15 +37,23 @@ print("layers  segments  peak (activations)  2 sqrt(n)  layers run")
 local function row(model, n, segments)
   local most, ran = peak(model, segments), runs(model, segments)
   print(("%6d  %8d  %18.1f  %9.0f  %10d  %s"):format(n, segments, most, 2 * math.sqrt(n), ran,
-    ("#"):rep(math.floor(most / 2 + 0.5))))
+    ("#"):rep(math.floor(most / 4 + 0.5))))
   return most, ran
 end
-for _, n in ipairs { 36, 64, 100, 144 } do
+local plain, least, rule, sizes = {}, {}, {}, { 36, 64, 100, 144 }
+for i, n in ipairs(sizes) do
   local layers, root = {}, math.sqrt(n)
-  for i = 1, n do layers[i] = nn.Sequential(nn.Linear(width, width), nn.Tanh()) end
+  for k = 1, n do layers[k] = nn.Sequential(nn.Linear(width, width), nn.Tanh()) end
   local model = nn.Sequential(layers):to(device)
   model(x):sum():backward() -- the gradients are there from now on
-  row(model, n, 1)
+  plain[i] = row(model, n, 1)
   local most, ran = row(model, n, root)
+  least[i], rule[i] = most, 2 * root
   print(("  within 2.5 sqrt(n): %s, layers run again: %d of %d"):format(tostring(most <= 2.5 * root), ran - n, n))
+end
+if options["--svg"] then
+  cnn.viz.plot({ { name = "all kept", x = sizes, y = plain, marks = true },
+    { name = "sqrt(n) segments", x = sizes, y = least, marks = true },
+    { name = "2 sqrt(n)", x = sizes, y = rule, dashed = true } },
+    { title = "Peak of one training step", xlabel = "layers n", ylabel = "activations" }):save(options["--svg"])
 end

@@ -19,10 +19,7 @@ local inference = cnn.estimate(model, { input = { batch, 1, 28, 28 }, device = d
 print("bytes taken by the predictions: " .. cnn.memory_allocated(device) - before)
 print(training)
 local sum = training.overhead
-for _, part in ipairs { "parameters", "gradients", "optimizer_state", "activations", "input", "output", "workspace",
-  "buffers" } do
-  sum = sum + training[part]
-end
+for part in pairs(training.most) do sum = sum + training[part] end
 print("the parts add up to the peak: " .. tostring(sum == training.peak))
 
 -- The same for real, in a fresh start.
@@ -50,8 +47,7 @@ local trained = measure(function(net, x)
 end)
 local inferred = measure(function(net, x) return cnn.no_grad(net:eval(), x) end)
 local function compare(name, predicted, measured)
-  local equal = tostring(predicted == measured)
-  print(("%s: predicted %d, measured %d, equal: %s"):format(name, predicted, measured, equal))
+  print(("%s: predicted %d, measured %d, equal: %s"):format(name, predicted, measured, tostring(predicted == measured)))
 end
 compare("training", training.peak, trained)
 compare("inference", inference.peak, inferred)

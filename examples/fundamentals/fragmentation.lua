@@ -15,19 +15,25 @@ local function trace(take, give)
   return take(16)
 end
 
--- A row of blocks {at, size, taken} as a picture.
-local function picture(name, title, segment, blocks)
+-- Blocks {at, size} in a row of addresses as a picture; `hole` is what lies between them.
+local function picture(name, title, blocks, hole)
   if not folder then return end
   local svg = require "cnn.viz.svg"
-  local list = { svg.text(10, 20, title),
-    svg.element("rect", { x = 10, y = 30, width = segment * 12, height = 40, fill = "none", stroke = "black" }) }
-  for _, b in ipairs(blocks) do
-    if b.taken then
-      list[#list + 1] = svg.element("rect", { x = 10 + b.at * 12, y = 30, width = b.size * 12, height = 40,
-        fill = b.size > 4 and "orange" or "steelblue", stroke = "white" })
-    end
+  local list, x, scale = { svg.text(10, 20, title) }, 10, 18 -- pixels per MiB
+  local function box(size, color, label)
+    list[#list + 1] = svg.element("rect", { x = x, y = 30, width = size * scale, height = 40, fill = color,
+      stroke = "#444" })
+    list[#list + 1] = svg.text(x + size * scale / 2, 54, label, { text_anchor = "middle" })
+    x = x + size * scale
+    list[#list + 1] = svg.text(x, 86, ("+%d MiB"):format((x - 10) / scale), { text_anchor = "middle", font_size = 10 })
   end
-  svg.write("fragmentation", folder .. "/" .. name .. ".svg", svg.document(segment * 12 + 20, 80, list))
+  table.sort(blocks, function(a, b) return a.at < b.at end)
+  for _, b in ipairs(blocks) do
+    local gap = b.at - (x - 10) / scale
+    if gap > 0 then box(gap, "white", hole) end
+    box(b.size, b.size > 4 and "#f5b26b" or "#9dc3e6", ("%d MiB"):format(b.size))
+  end
+  svg.write("fragmentation", folder .. "/" .. name .. ".svg", svg.document(x + 30, 96, list))
 end
 
 -- First fit in one segment of LIMIT MiB, as malloc'ed device memory is.
@@ -51,7 +57,9 @@ end, function(b) b.taken = false end)
 local all, largest = free_bytes(fixed)
 print(("one segment of %d MiB: free %d MiB, largest piece %d MiB, 16 MiB refused: %s"):format(LIMIT, all, largest,
   tostring(refused)))
-picture("fixed", "a segment that can't grow in place: 16 MiB are free, no room for 16 MiB", LIMIT, fixed)
+local taken = {}
+for _, b in ipairs(fixed) do if b.taken then taken[#taken + 1] = b end end
+picture("fixed", "First fit in one segment of 32 MiB: 16 MiB are free, and there is no room for 16 MiB", taken, "free")
 
 -- The same trace on the library's allocator, under the same limit.
 cnn.empty_cache(device)
@@ -68,12 +76,11 @@ end, function(t)
 end)
 print("cnn, the same limit: 16 MiB given: " .. tostring(last.nbytes == 16 * MIB))
 print(("reserved within the limit: %s"):format(tostring(cnn.memory_reserved(device) <= cnn.memory_stats(device).limit)))
-local function place(t) return t:data_ptr() end
-local low, high, blocks = math.huge, 0, {}
-for _, t in ipairs(live) do low = math.min(low, place(t)) end
+local low, blocks = math.huge, {}
+for _, t in ipairs(live) do low = math.min(low, t:data_ptr()) end
 for i, t in ipairs(live) do
-  blocks[i] = { at = (place(t) - low) / MIB, size = t.nbytes / MIB, taken = true }
-  high = math.max(high, blocks[i].at + blocks[i].size)
+  blocks[i] = { at = (t:data_ptr() - low) / MIB + 4, size = t.nbytes / MIB } -- the first 4 are gone
 end
-picture("growing", "cnn: free pages moved behind the last block; the holes are addresses without memory", high, blocks)
+picture("growing", "cnn, 32 MiB: the freed blocks' pages moved to the end; the holes are addresses without memory",
+  blocks, "no memory")
 cnn.set_memory_limit(unlimited, device)

@@ -1,7 +1,8 @@
 -- Which line frees what: a tensor's bytes live as long as anything holds them: a variable, a view, a graph.
 -- After each line the bytes that it left.
---   luajit examples/fundamentals/liveness.lua
+--   luajit examples/fundamentals/liveness.lua [--device cpu]
 local cnn = require "cnn"
+cnn.set_default_device(arg[1] == "--device" and arg[2] or "cpu")
 
 local function collect()
   for _ = 1, 2 do collectgarbage() end

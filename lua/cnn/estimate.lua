@@ -30,31 +30,32 @@ function Estimate:__tostring()
   return table.concat(lines, "\n")
 end
 
--- Raises an error of the model's, with where it was and what it means here.
-local function refuse(plan, problem)
+-- Raises an error of the model's, with where it was and what it means here. `batch`: of a real run.
+local function refuse(plan, problem, batch)
   if type(problem) ~= "string" then error(problem, 0) end
   local hint = ""
-  if problem:find("meta", 1, true) then
+  if not batch and problem:find("meta", 1, true) then
     hint = "\n  (a prediction runs on meta tensors, which have shapes and no values: what looks at values, such as "
       .. "item(), masks or nonzero, can't be predicted; cnn.measure_memory runs the model for real)"
   end
-  local start = ("%s: the model does not run on these shapes: "):format(plan.what)
+  local start = ("%s: the model does not run on these shapes%s: "):format(plan.what,
+    batch and (", with a batch of %d"):format(batch) or "")
   local _, text = pcall(fail, start)
   local place = text:sub(1, #text - #start)
   if problem:sub(1, #place) == place then problem = problem:sub(#place + 1) end
   fail(start .. problem .. hint)
 end
 
--- Begins a simulation of the plan's device.
-local function begin(plan)
-  local ok, problem = pcall(core.simulate, plan.device)
+-- Begins a simulation of the plan's device, with a limit in bytes if that is given.
+local function begin(plan, limit)
+  local ok, problem = pcall(core.simulate, plan.device, limit)
   if ok then return end
   local message = problem:gsub("^.-simulate: ", "", 1)
   fail(("%s: %s"):format(plan.what, message))
 end
 
--- Runs the plan in a simulation and returns its counts.
-local function simulate(plan, inputs, targets)
+-- Runs the plan in a simulation and returns its counts; nil when the limit is too low for it.
+local function simulate(plan, inputs, targets, limit)
   local default = core.get_default_device()
   local function prepare_and_run()
     core.set_default_device("meta")
@@ -75,20 +76,27 @@ local function simulate(plan, inputs, targets)
       return core.simulated()
     end)
   end
-  begin(plan)
+  begin(plan, limit)
   local ok, result = pcall(prepare_and_run)
   core.count_as()
   core.simulate()
   core.set_default_device(default)
+  if not ok and limit and tostring(result):find("out of memory on meta", 1, true) then return nil end
   if not ok then refuse(plan, result) end
   result.mode = plan.mode
   return setmetatable(result, Estimate)
 end
 
-local function predict(plan, inputs, target)
+local function predict(plan, inputs, target, limit)
   local ok, targets = pcall(rehearsal.targets, plan, inputs, target)
   if not ok then refuse(plan, targets) end
-  return simulate(plan, inputs, targets)
+  return simulate(plan, inputs, targets, limit)
+end
+
+-- Where the plan's bytes are: its pool, the one in use, or the device.
+local function place_of(plan)
+  local pool = plan.pool or core.current_pool()
+  return pool and pool:device() == plan.device and pool or plan.device
 end
 
 -- cnn.estimate(model, {input = {8, 3, 32, 32}, mode = "train", loss = "cross_entropy", optimizer = "AdamW"}):
@@ -104,28 +112,36 @@ function estimate.estimate(model, given)
   return predict(plan, inputs, target)
 end
 
--- cnn.max_batch(model, limit, {input = {3, 32, 32}, ...}): the largest batch whose predicted peak_reserved
--- is at most `limit` bytes (nil: the device's limit), and its estimate; 0 when not even one sample fits.
--- `input` and `target` are shapes without the batch, or functions from a batch size to shapes.
+-- cnn.max_batch(model, limit, {input = {3, 32, 32}, ...}): the largest batch that runs within `limit` bytes (nil: the
+-- limit of the pool in use, or of the device), and its estimate; 0 when not even one sample does. `input` and `target`
+-- are shapes without the batch, or functions from a batch size to shapes.
 function estimate.max_batch(model, limit, given)
+  if type(limit) == "table" and given == nil then
+    fail("max_batch: argument 2 (limit): expected a number of bytes, or nil for the device's limit; options come "
+      .. "third: cnn.max_batch(model, nil, {input = ...})")
+  end
   local plan = rehearsal.plan("max_batch", model, given or {})
-  if limit == nil then limit = core.memory_stats(plan.device).limit end
+  if limit == nil then limit = core.memory_stats(place_of(plan)).limit end
   if type(limit) ~= "number" or not (limit > 0) then
-    fail("max_batch: argument 2 (limit): expected a number of bytes, got " .. describe(limit))
+    fail("max_batch: argument 2 (limit): expected a number of bytes, or nil for the device's limit, got "
+      .. describe(limit))
   end
   local MOST = 2 ^ 24
+  -- What a batch takes, and the bytes left under the limit: less than 0 when it doesn't run there.
   local function at(batch)
     local inputs = rehearsal.with_batch("max_batch", "input", given.input, batch, plan.input_dtype)
     local target = given.target
       and rehearsal.with_batch("max_batch", "target", given.target, batch, plan.input_dtype)
-    return predict(plan, inputs, target)
+    local e = predict(plan, inputs, target, limit)
+    if e then return e, limit - e.peak_reserved end
+    e = predict(plan, inputs, target)
+    return e, math.min(limit - e.peak_reserved, -1)
   end
-  local function room(e) return limit - e.peak_reserved end
-  local best = at(1)
-  if room(best) < 0 then return 0, best end
+  local best, low_room = at(1)
+  if low_room < 0 then return 0, best end
   -- Peaks grow nearly in proportion: the next guess is where a line would meet the limit, at least a
   -- tenth into what is left to search, so that the search ends as surely as by halves.
-  local low, high, low_room, high_room = 1, nil, room(best), nil
+  local low, high, high_room = 1, nil, nil
   while not high or high - low > 1 do
     local guess
     if not high then
@@ -136,11 +152,11 @@ function estimate.max_batch(model, limit, given)
       guess = math.min(math.max(guess, low + 1), high - 1)
     end
     if guess > MOST then break end
-    local e = at(guess)
-    if room(e) >= 0 then
-      low, low_room, best = guess, room(e), e
+    local e, room = at(guess)
+    if room >= 0 then
+      low, low_room, best = guess, room, e
     else
-      high, high_room = guess, room(e)
+      high, high_room = guess, room
     end
   end
   return low, best
@@ -194,9 +210,10 @@ end
 
 -- One run for real, on copies of the model's tensors; the peaks above what was in use before.
 local function measure(plan, inputs, targets)
-  settle(plan.device)
-  local before = core.memory_stats(plan.device)
-  core.reset_peak_memory_stats(plan.device)
+  local place = place_of(plan)
+  settle(place)
+  local before = core.memory_stats(place)
+  core.reset_peak_memory_stats(place)
   local function copy(t)
     local dtype = plan.dtype and t:is_floating_point() and plan.dtype or nil
     if t.device == "meta" then
@@ -210,7 +227,7 @@ local function measure(plan, inputs, targets)
     rehearsal.run(plan, inputs, targets, function(spec)
       return core.functions.ones(spec.shape, { device = plan.device, dtype = spec.dtype })
     end, function() end)
-    after = core.memory_stats(plan.device)
+    after = core.memory_stats(place)
   end)
   return {
     peak = after.allocated_bytes.peak - before.allocated_bytes.current,
@@ -227,17 +244,27 @@ function estimate.measure_memory(model, given)
   local plan = rehearsal.plan("measure_memory", model, given or {}, MEASURE_OPTIONS)
   local batches = given.batches or { 1, 2, 4, 8 }
   if type(batches) ~= "table" or #batches < 2 then
-    fail("measure_memory: batches: expected a list of at least two batch sizes, got " .. describe(given.batches))
+    fail("measure_memory: batches: expected a list of at least two batch sizes, e.g. {1, 2, 4, 8}, got "
+      .. (type(batches) == "table" and ("%d of them"):format(#batches) or describe(batches)))
+  end
+  for i, batch in ipairs(batches) do
+    if type(batch) ~= "number" or batch < 1 or batch % 1 ~= 0 then
+      fail(("measure_memory: batches: entry %d: expected a whole number >= 1, got %s"):format(i, describe(batch)))
+    end
   end
   local rows = {}
-  for i, batch in ipairs(batches) do
-    local inputs = rehearsal.with_batch("measure_memory", "input", given.input, batch, plan.input_dtype)
-    local target = given.target
-      and rehearsal.with_batch("measure_memory", "target", given.target, batch, plan.input_dtype)
-    rows[i] = measure(plan, inputs, rehearsal.targets(plan, inputs, target))
-    rows[i].batch = batch
+  local function measure_all()
+    for i, batch in ipairs(batches) do
+      local inputs = rehearsal.with_batch("measure_memory", "input", given.input, batch, plan.input_dtype)
+      local target = given.target
+        and rehearsal.with_batch("measure_memory", "target", given.target, batch, plan.input_dtype)
+      local ok, row = pcall(function() return measure(plan, inputs, rehearsal.targets(plan, inputs, target)) end)
+      if not ok then refuse(plan, row, batch) end
+      rows[i], row.batch = row, batch
+    end
+    settle(place_of(plan))
   end
-  settle(plan.device)
+  if plan.pool then core.with_pool(plan.pool, measure_all) else measure_all() end
   local fixed, per_sample, residual = fit(rows)
   return setmetatable({ rows = rows, fixed = fixed, per_sample = per_sample, residual = residual, mode = plan.mode },
     Measurement)

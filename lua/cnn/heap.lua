@@ -23,8 +23,8 @@ local function key_text(key)
   return "[" .. type(key) .. "]"
 end
 
--- Stands for the place of an upvalue: its function.
-local UPVALUE = {}
+-- Stand for places: of an upvalue its function, of a local of a coroutine that one.
+local UPVALUE, THREAD = "upvalue of ", "local of the coroutine "
 
 local Walk = {}
 Walk.__index = Walk
@@ -65,9 +65,11 @@ local function add_frame(walk, thread, level, parent)
       end
       if not key then break end
       if key:sub(1, 1) == "(" then
-        if REACHABLE[type(value)] then walk.later[#walk.later + 1] = { value, parent, "a value", "in " .. name } end
+        if REACHABLE[type(value)] then
+          walk.later[#walk.later + 1] = { value, parent, "a value", thread and THREAD or "in " .. name }
+        end
       else
-        walk:add(value, parent, key, "local in " .. name)
+        walk:add(value, parent, key, thread and THREAD or "local in " .. name)
       end
       i = i + step
     end
@@ -118,8 +120,8 @@ local function path_of(entry)
   while entry do
     table.insert(parts, 1, entry.label)
     place = entry.place
-    if place == UPVALUE then
-      place = "upvalue of " .. path_of(entry.parent)
+    if place == UPVALUE or place == THREAD then
+      place = place .. path_of(entry.parent)
       break
     end
     entry = entry.parent

@@ -67,8 +67,8 @@ local function read_segments(snapshot, pieces)
     snapshot.address_space = snapshot.address_space + size
     i = i + 1
     if piece.what ~= "void" then
-      if not segment or finish ~= address or segment.pool ~= piece.pool then
-        segment = { address = address, size = 0, blocks = {}, pool = piece.pool }
+      if not segment or finish ~= address or segment.pool ~= piece.pool or segment.stream ~= piece.stream then
+        segment = { address = address, size = 0, blocks = {}, pool = piece.pool, stream = piece.stream }
         snapshot.segments[#snapshot.segments + 1] = segment
       end
       finish = address + size
@@ -76,7 +76,7 @@ local function read_segments(snapshot, pieces)
       if piece.what == "free" then
         add_block(segment, "free", address, size)
       elseif piece.what == "large" then
-        add_block(segment, "used", address, piece.taken, used_block(piece, false))
+        add_block(segment, piece.waiting and "waiting" or "used", address, piece.taken, used_block(piece, false))
         -- What sanitizer builds keep behind a block.
         if size > piece.taken then add_block(segment, "free", address + piece.taken, size - piece.taken) end
       else -- a bed
@@ -84,7 +84,8 @@ local function read_segments(snapshot, pieces)
         while pieces[i] and pieces[i].what == "small" do
           fill_bed(segment, at, pieces[i].address)
           at = pieces[i].address + pieces[i].taken
-          add_block(segment, "used", pieces[i].address, pieces[i].taken, used_block(pieces[i], true))
+          add_block(segment, pieces[i].waiting and "waiting" or "used", pieces[i].address, pieces[i].taken,
+            used_block(pieces[i], true))
           i = i + 1
         end
         fill_bed(segment, at, finish)
@@ -126,12 +127,14 @@ local function read_events(snapshot, events, now)
 end
 
 -- cnn.memory_snapshot{device =, file =}: a table of
---   segments: each with address, size, blocks, and pool (the name, if it is not the device's own); a block has
---     state ("used" or "free"), address, offset, size, and in use requested, data (where its bytes are), kind,
+--   segments: each with address, size, blocks, pool (the name, if it is not the device's own), and stream (if it is
+--     not the default one); a block has state ("used", "free", or "waiting": freed, and another stream works on it
+--     still), address, offset, size, and in use requested, data (where its bytes are), kind,
 --     and, of what was recorded, origin (the script's line), serial and time; small: among small blocks
 --   allocated_bytes, blocks, kinds (bytes by kind), reserved_bytes (with memory behind them), address_space
---   events (when recorded): what ("alloc", "free", "retag"), time, address, size, kind, origin, serial; of a
---     retag was, the kind before; events_lost: those that the ring no longer holds; seconds: the time of the
+--   events (when recorded): what ("alloc", "free", "retag"), time, address, size, kind, origin, serial, and
+--     reserved: the bytes that the device had given then; of a retag was, the kind before; "trim" has time, size
+--     and reserved: so much went back to the device; events_lost: those that the ring no longer holds; seconds: the time of the
 --     snapshot. Times count from the first event.
 -- With `file` the snapshot is also written there as a page to look at (cnn.viz.memory).
 function record.memory_snapshot(...)
@@ -267,6 +270,9 @@ local List = {}
 List.__index = List
 List.__name = "cnn.TensorList"
 
+local Entry = {}
+Entry.__index = Entry
+
 local function larger(a, b)
   if a.bytes ~= b.bytes then return a.bytes > b.bytes end
   return (a.address or 0) < (b.address or 0)
@@ -277,19 +283,31 @@ local function list_blocks(level, device, wanted)
   local places = find_tensors(level + 1)
   local list = setmetatable({ bytes = 0, count = 0 }, List)
   for _, piece in ipairs(core._memory_pieces(device)) do
-    if piece.kind and wanted(piece) then
+    if piece.kind and not piece.waiting and wanted(piece) then
       local known = places[piece.data] or {}
-      list[#list + 1] = {
+      list[#list + 1] = setmetatable({
         bytes = piece.taken, requested = piece.requested, kind = piece.kind, origin = piece.origin,
         pool = piece.pool, address = piece.data, shape = known.shape, dtype = known.dtype,
         requires_grad = known.requires_grad, handles = known.handles or 0, held = known.held,
-      }
+      }, Entry)
       list.bytes = list.bytes + piece.taken
     end
   end
   list.count = #list
   table.sort(list, larger)
   return list
+end
+
+-- The line alone, where the function has no name.
+local function origin_text(origin)
+  return (origin:gsub(" in function <[^>]*>$", ""))
+end
+
+function Entry:__tostring()
+  return ("%s of %s: %s%s; %s%s"):format(bytes_text(self.bytes), self.kind,
+    self.shape and ("%s %s"):format(tostring(self.shape), self.dtype) or "shape unknown",
+    self.requires_grad and ", requires grad" or "", self.held or "held by what Lua can't see",
+    self.origin and "; made at " .. origin_text(self.origin) or "")
 end
 
 local GROUPS = { kind = true, dtype = true, shape = true, origin = true, held = true }
@@ -315,14 +333,19 @@ local function group(list, by)
   return groups
 end
 
--- cnn.live{group =, device =}: what is live on the device now, after a collection, the largest first: a list of
--- {bytes, requested, kind, shape, dtype, requires_grad, handles (how many Lua has), held (by what), origin (when
--- recorded)}, with `bytes` and `count` of all. Tensors that share bytes are one entry. What only a graph, an
--- optimizer or the library itself holds is there too; where nothing in Lua leads to it, without shape and dtype.
+-- cnn.live{group =, device =} or cnn.live(device): what is live on the device now, after a collection, the largest
+-- first: a list of {bytes, requested, kind, shape, dtype, requires_grad, handles (how many Lua has), held (by what),
+-- origin (when recorded)}, with `bytes` and `count` of all. Tensors that share bytes are one entry. What only a graph,
+-- an optimizer or the library itself holds is there too; where nothing in Lua leads to it, without shape and dtype.
 -- group = "kind", "dtype", "shape", "origin" or "held": a list of groups {name, bytes, count, entries ...}.
 -- tostring gives a table.
 function record.live(...)
   local o = options.read("live", { "group", "device" }, ...)
+  local first = o.group -- may be the device as well
+  if o.device == nil and first ~= nil and not GROUPS[first] and (type(first) == "userdata" or type(first) == "string"
+    and pcall(core.memory_allocated, first)) then
+    o.group, o.device = nil, first
+  end
   if o.group ~= nil and not GROUPS[o.group] then
     fail("live: group: expected \"kind\", \"dtype\", \"shape\", \"origin\" or \"held\", got " .. describe(o.group))
   end
@@ -350,7 +373,10 @@ end
 -- default device and is still there: empty when nothing is. The results of fn do not count. Each entry says which
 -- line made it (origin) and what holds it. An error of fn's passes through.
 function record.leaks(fn, ...)
-  options.expect_callable("leaks", "argument 1 (fn)", fn)
+  if not options.callable(fn) then
+    fail(("leaks: argument 1 (fn): expected a function (or a module) to call, got %s; write cnn.leaks(fn, ...): it "
+      .. "calls fn(...)"):format(describe(fn)))
+  end
   local mark = core._record_serial()
   local before = core._record("stamps")
   if before == "events" then core._record(before) end
@@ -359,6 +385,7 @@ function record.leaks(fn, ...)
   if not ok then error(message, 0) end
   settle()
   local list = list_blocks(2, nil, function(piece) return is_newer(piece.serial, mark) end)
+  list.left = true
   return list
 end
 
@@ -397,7 +424,8 @@ local function rest_text(list)
 end
 
 function List:__tostring()
-  local head = ("%d live, %s"):format(self.count, bytes_text(self.bytes))
+  if self.left and #self == 0 then return "nothing is left behind" end
+  local head = ("%d %s, %s"):format(self.count, self.left and "left behind" or "live", bytes_text(self.bytes))
   if #self == 0 then return head end
   local rows
   if self.by then
@@ -406,12 +434,14 @@ function List:__tostring()
       rows[i + 1] = { bytes_text(self[i].bytes), ("%d"):format(self[i].count), self[i].name }
     end
   else
-    rows = { { "bytes", "shape", "dtype", "kind", "grad", "held by", "made at" } }
+    local recorded = false
+    for _, e in ipairs(self) do recorded = recorded or e.origin end
+    rows = { { "bytes", "shape", "dtype", "kind", "grad", "held by", recorded and "made at" or nil } }
     for i = 1, math.min(#self, MOST) do
       local e = self[i]
       rows[i + 1] = {
         bytes_text(e.bytes), shape_text(e), e.dtype or "?", e.kind, e.requires_grad and "yes" or "", e.held or "?",
-        e.origin or "",
+        e.origin and origin_text(e.origin),
       }
     end
   end

@@ -19,6 +19,15 @@ local function pack(...) return { n = select("#", ...), ... } end
 -- ---------------------------------------------------------------------------------------------
 -- Reading options
 
+local dtypes = require("cnn.tensor").dtypes
+
+local function is_dtype(value)
+  for _, name in ipairs(dtypes) do
+    if value == name then return true end
+  end
+  return false
+end
+
 -- What describes one tensor: a shape, {shape =, dtype =} or a tensor like it.
 local function is_spec(value)
   if is_tensor(value) then return true end
@@ -28,6 +37,14 @@ end
 local function read_spec(what, name, value, dtype)
   if is_tensor(value) then return { shape = value.shape, dtype = value.dtype } end
   local shape, sizes = value.shape or value, {}
+  if type(shape) ~= "table" then
+    fail(("%s: %s: shape: expected a list such as {8, 16}, got %s"):format(what, name, describe(shape)))
+  end
+  if value.dtype ~= nil and not is_dtype(value.dtype) then
+    local near = type(value.dtype) == "string" and core.nearest(value.dtype, dtypes)
+    fail(("%s: %s: unknown dtype %s%s"):format(what, name, describe(value.dtype),
+      near and (": did you mean %q?"):format(near) or " (there are " .. table.concat(dtypes, ", ") .. ")"))
+  end
   for i, size in ipairs(shape) do
     if type(size) ~= "number" or size < 0 or size % 1 ~= 0 then
       fail(("%s: %s: size %d is %s, expected a whole number >= 0"):format(what, name, i, describe(size)))
@@ -56,7 +73,14 @@ end
 
 -- The specs with the batch size in front; functions are asked for them.
 function rehearsal.with_batch(what, name, value, batch, dtype)
-  if type(value) == "function" then return rehearsal.specs(what, name, value(batch), dtype) end
+  if type(value) == "function" then
+    local given = value(batch)
+    if type(given) ~= "table" and not is_tensor(given) then
+      fail(("%s: %s: the function gave %s for a batch of %d: expected a shape such as {batch, 16}, or a list of those")
+        :format(what, name, describe(given), batch))
+    end
+    return rehearsal.specs(what, name, given, dtype)
+  end
   local list = rehearsal.specs(what, name, value, dtype)
   for _, spec in ipairs(list) do
     local shape = { batch }
@@ -81,7 +105,7 @@ local function loss_function(what, loss)
 end
 
 -- A name, a constructor, a list of one of them with options ({"AdamW", lr = 1e-3} or {"AdamW", {lr = 1e-3}}),
--- or an optimizer like which one is made. Gives a function from parameters to an optimizer.
+-- or an optimizer like which one is made. Gives a function from parameters to an optimizer, and one that it made.
 local function optimizer_maker(what, value, model)
   if value == nil then return nil end
   local optim = require "cnn.optim"
@@ -113,23 +137,78 @@ local function optimizer_maker(what, value, model)
     fail(("%s: optimizer: expected a name, a constructor, or {\"AdamW\", lr = 1e-3}, got %s"):format(
       what, describe(value)))
   end
-  local ok, problem = pcall(new, model:parameters(), settings)
-  if not ok then fail(("%s: optimizer: %s"):format(what, (tostring(problem):gsub("^%S-:%d+: ", "")))) end
-  return function(parameters) return new(parameters, settings) end
+  local ok, made = pcall(new, model:parameters(), settings)
+  if not ok then fail(("%s: optimizer: %s"):format(what, (tostring(made):gsub("^%S-:%d+: ", "")))) end
+  return function(parameters) return new(parameters, settings) end, made
 end
 
 rehearsal.OPTIONS = {
-  "input", "dtype", "mode", "loss", "optimizer", "target", "checkpoint", "steps", "device", "threads",
+  "input", "dtype", "mode", "loss", "optimizer", "attach", "target", "checkpoint", "save_on_cpu", "accumulate", "steps",
+  "device", "threads",
 }
+
+-- What makes sense in training alone.
+local TRAINING = { "loss", "optimizer", "attach", "target", "checkpoint", "save_on_cpu", "accumulate", "steps" }
+
+local DTYPES = { float32 = true, float64 = true, float16 = true, bfloat16 = true }
+
+-- A whole number from 1 on, or `otherwise`.
+local function count(what, name, value, otherwise)
+  if value == nil then return otherwise end
+  if type(value) ~= "number" or value < 1 or value % 1 ~= 0 then
+    fail(("%s: %s: expected a whole number >= 1, got %s"):format(what, name, describe(value)))
+  end
+  return value
+end
+
+-- Reads what changes a step of training.
+local function read_step(plan, given)
+  local what = plan.what
+  plan.loss, plan.loss_name = loss_function(what, given.loss), given.loss
+  if given.target ~= nil and given.loss == nil then
+    fail(what .. ": target: without a loss nothing takes it: give loss = \"cross_entropy\", or a function of the "
+      .. "result and the target")
+  end
+  local optimizer
+  plan.make_optimizer, optimizer = optimizer_maker(what, given.optimizer, plan.model)
+  plan.attach = options.expect(what, "attach", given.attach, "boolean")
+  if plan.attach and not optimizer then
+    fail(what .. ": attach: there is no optimizer to step inside of backward: name it, e.g. optimizer = \"AdamW\"")
+  end
+  if plan.attach and not optimizer.box then
+    fail(("%s: attach: %s is written in Lua: only built-in optimizers can step inside of backward; leave attach out")
+      :format(what, optimizer.__name))
+  end
+  if plan.attach == nil then plan.attach = (core.attached_optimizers or {})[given.optimizer] end
+  local parked = given.save_on_cpu
+  if parked ~= nil and type(parked) ~= "boolean" and not options.is_options(parked) then
+    fail(("%s: save_on_cpu: expected true, or {file = path} as cnn.save_on_cpu takes it, got %s"):format(what,
+      describe(parked)))
+  end
+  if type(parked) == "table" then
+    options.check(what .. ": save_on_cpu", parked, { "file" })
+    plan.file = options.expect(what, "save_on_cpu.file", parked.file, "string")
+  end
+  plan.save_on_cpu = parked
+  plan.accumulate = count(what, "accumulate", given.accumulate, 1)
+  plan.steps = count(what, "steps", given.steps, STEPS)
+  plan.checkpoint = count(what, "checkpoint", given.checkpoint)
+  if plan.checkpoint and core.module_layer(plan.model) ~= "Sequential" then
+    fail(("%s: checkpoint: only a Sequential can be cut into segments, the model is a %s: call cnn.checkpoint in its "
+      .. "forward, and leave this out"):format(what, require("cnn.nn.module").class_name(plan.model)))
+  end
+end
 
 -- Checks what does not depend on the sizes. `given`: the options; `what`: the function's name, for
 -- messages.
 function rehearsal.plan(what, model, given, names)
   if not core.is_module(model) then
-    fail(("%s: argument 1 (model): expected a module, got %s"):format(what, describe(model)))
+    fail(("%s: argument 1 (model): expected a module (a layer, a Sequential, an instance of a class that "
+      .. "nn.Module:extend made), got %s"):format(what, describe(model)))
   end
-  if type(given) ~= "table" then
-    fail(("%s: options: expected a table, e.g. {input = {1, 16}}, got %s"):format(what, describe(given)))
+  if type(given) ~= "table" or given[1] ~= nil then
+    fail(("%s: options: expected a table with names, e.g. {input = {8, 16}, mode = \"train\"}, got %s"):format(what,
+      type(given) == "table" and "a list" or describe(given)))
   end
   options.check(what, given, names or rehearsal.OPTIONS)
   local mode = given.mode or "infer"
@@ -140,25 +219,30 @@ function rehearsal.plan(what, model, given, names)
     fail(("%s: input is missing: give its shape, e.g. {input = {8, 16}}"):format(what))
   end
   local plan = { what = what, model = model, mode = mode, dtype = given.dtype }
-  for _, name in ipairs { "loss", "optimizer", "target", "checkpoint" } do
-    if given[name] ~= nil and mode == "infer" then
-      if given.mode == nil then
-        fail(("%s: %s is for mode = \"train\": the mode is \"infer\" unless it is given"):format(what, name))
+  if mode == "infer" then
+    for _, name in ipairs(TRAINING) do
+      if given[name] ~= nil and not (name == "checkpoint" and given.mode) then
+        fail(("%s: %s is for mode = \"train\"%s"):format(what, name,
+          given.mode == nil and ": the mode is \"infer\" unless it is given" or ""))
       end
-      if name ~= "checkpoint" then fail(("%s: %s is for mode = \"train\""):format(what, name)) end
     end
   end
-  plan.loss, plan.loss_name = loss_function(what, given.loss), given.loss
-  plan.make_optimizer = optimizer_maker(what, given.optimizer, model)
-  plan.checkpoint = options.expect(what, "checkpoint", given.checkpoint, "number")
-  if plan.checkpoint and core.module_layer(model) ~= "Sequential" then
-    fail(("%s: checkpoint: a Sequential can be cut into segments, the model is a %s"):format(what,
-      require("cnn.nn.module").class_name(model)))
+  if plan.dtype ~= nil and not DTYPES[plan.dtype] then
+    fail(("%s: dtype: expected \"float32\", \"float64\", \"float16\" or \"bfloat16\", got %s"):format(what,
+      describe(given.dtype)))
   end
-  plan.steps = options.expect(what, "steps", given.steps, "number") or STEPS
-  if plan.steps < 1 then fail(("%s: steps: expected at least 1, got %s"):format(what, describe(given.steps))) end
-  plan.threads = options.expect(what, "threads", given.threads, "number")
-  plan.device = given.device or rehearsal.device_of(model)
+  read_step(plan, given)
+  plan.threads = count(what, "threads", given.threads)
+  if type(given.device) == "userdata" and getmetatable(given.device) == core.pool_metatable then
+    plan.pool = given.device
+  elseif given.device ~= nil and type(given.device) ~= "string" then
+    fail(("%s: device: expected a name such as \"cpu\", or a pool of cnn.pool, got %s"):format(what,
+      describe(given.device)))
+  end
+  if given.device == "meta" then
+    fail(what .. ": device: \"meta\" has no memory: name the device that the model is to run on, e.g. \"cpu\"")
+  end
+  plan.device = plan.pool and plan.pool:device() or given.device or rehearsal.device_of(model)
   plan.input_dtype = given.dtype or rehearsal.dtype_of(model)
   return plan
 end
@@ -184,6 +268,15 @@ end
 
 -- ---------------------------------------------------------------------------------------------
 -- Running
+
+-- fn() while no optimizer of the script's steps inside of backward, where other tensors lie in its parameters.
+local function without_steps(fn)
+  for optimizer in pairs(core.attached_optimizers or {}) do
+    local inner = fn
+    fn = function() return core.optimizer_accumulate(optimizer.box, inner) end
+  end
+  return fn()
+end
 
 -- Calls fn with the model's tensors exchanged for what twin(t, kind) gives, without gradients, and with a
 -- generator, modes and settings of its own. Puts everything back, then gives fn's results or raises
@@ -219,7 +312,7 @@ function rehearsal.on_twins(plan, twin, fn)
     -- What Lua drops must not be freed at one moment here and at another there.
     core.gc { paced = false }
     collectgarbage("stop")
-    return fn()
+    return without_steps(fn)
   end
 
   local result = pack(pcall(exchange))
@@ -270,21 +363,43 @@ local function keep_state(optimizer, parameters)
   end
 end
 
-local function train_step(plan, inputs, targets, optimizer, mark)
-  if optimizer then optimizer:zero_grad() else plan.model:zero_grad() end
+-- Forward and loss, with what they save elsewhere if the plan says so.
+local function loss_of(plan, inputs, targets, mark)
   local outputs = pack(forward_of(plan)(unpack(inputs)))
   for i = 1, outputs.n do
     if is_tensor(outputs[i]) then mark(outputs[i]) end
   end
+  if not plan.loss then return default_loss(outputs[1]) end
+  local arguments = { unpack(outputs, 1, outputs.n) }
+  for i, t in ipairs(targets) do arguments[outputs.n + i] = t end
+  return plan.loss(unpack(arguments, 1, outputs.n + #targets))
+end
+
+local function backward(plan, ...)
   local loss
-  if plan.loss then
-    local arguments = { unpack(outputs, 1, outputs.n) }
-    for i, t in ipairs(targets) do arguments[outputs.n + i] = t end
-    loss = plan.loss(unpack(arguments, 1, outputs.n + #targets))
+  if plan.save_on_cpu then
+    loss = core._save_on_cpu(plan.file, loss_of, plan, ...)
   else
-    loss = default_loss(outputs[1])
+    loss = loss_of(plan, ...)
   end
+  if not is_tensor(loss) or loss:numel() ~= 1 then
+    fail("the loss must be one number to go back from, but it is " .. (is_tensor(loss) and "a tensor of shape "
+      .. tostring(loss.shape) .. ": reduce it, e.g. by :mean()" or describe(loss) .. ": return a tensor"))
+  end
+  if plan.accumulate > 1 then loss = loss / plan.accumulate end
   loss:backward()
+end
+
+local function train_step(plan, inputs, targets, optimizer, mark)
+  if optimizer then optimizer:zero_grad() else plan.model:zero_grad() end
+  if plan.accumulate == 1 then backward(plan, inputs, targets, mark) end
+  for i = 1, plan.accumulate > 1 and plan.accumulate or 0 do
+    if plan.attach and i < plan.accumulate then
+      optimizer:accumulate(memory.scope, backward, plan, inputs, targets, mark)
+    else
+      memory.scope(backward, plan, inputs, targets, mark)
+    end
+  end
   if not optimizer then return end
   optimizer:step()
   keep_state(optimizer, plan.model:parameters())
@@ -300,7 +415,12 @@ function rehearsal.run(plan, inputs, targets, make, mark)
   else
     for i, spec in ipairs(targets) do wanted[i] = make(spec) end
     local optimizer = plan.make_optimizer and plan.make_optimizer(plan.model:parameters())
-    for _ = 1, plan.steps do core.enable_grad(memory.scope, train_step, plan, given, wanted, optimizer, mark) end
+    if plan.attach then optimizer:attach(plan.model) end
+    local ok, problem = pcall(function()
+      for _ = 1, plan.steps do core.enable_grad(memory.scope, train_step, plan, given, wanted, optimizer, mark) end
+    end)
+    if plan.attach then optimizer:detach() end
+    if not ok then error(problem, 0) end
     if optimizer and optimizer.box then optimizer:reset_state() end
   end
   for _, list in ipairs { given, wanted } do

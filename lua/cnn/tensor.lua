@@ -2,6 +2,7 @@
 -- The tensor's methods that are written in Lua, shapes, and cnn.tensor. What computes is an op
 -- (csrc/ops); what is here only arranges arguments.
 local core = require "cnn.core"
+local memory = require "cnn.memory"
 local options = require "cnn.options"
 
 local fail, describe, is_tensor, convert = core.fail, core.describe, core.is_tensor, core._to
@@ -172,6 +173,7 @@ local register = methods._register_hook
 methods._register_hook = nil
 function methods.register_hook(x, fn)
   options.expect_callable("register_hook", "argument 2 (fn)", fn)
+  memory.outlive(fn)
   return setmetatable({ tensor = x, id = register(x, fn) }, Hook)
 end
 

@@ -209,6 +209,10 @@ end
 
 local Builtin = setmetatable({}, { __index = Optimizer })
 
+-- Those that step inside of backward, for whoever must stop them for a while.
+local attached = setmetatable({}, { __mode = "k" })
+core.attached_optimizers = attached
+
 -- One optimization step. A function argument (closure) is called first and its results returned.
 function Builtin:step(closure)
   if closure ~= nil then
@@ -234,12 +238,14 @@ function Builtin:reset_state() core.optimizer_reset(self.box) end
 function Builtin:attach(model)
   if core.is_module(model) then model = model:parameters() end
   core.optimizer_attach(self.box, model)
+  attached[self] = true
   return self
 end
 
 -- Undoes attach: backward leaves gradients in .grad again.
 function Builtin:detach()
   core.optimizer_detach(self.box)
+  attached[self] = nil
   return self
 end
 

@@ -147,11 +147,23 @@ local function draw_axes(elements, o, x_axis, y_axis, to_x, to_y)
   end
 end
 
--- What can't be drawn (NaN, infinities, values <= 0 on a logarithmic axis) breaks the line.
-local function draw_series(elements, s, logs, to_x, to_y)
+-- Adds points of a line from the last one to (x, y), close enough to tell what it runs through.
+local function add_points(points, x, y, broken)
+  local last = points[#points]
+  local steps = last and not broken and math.ceil(math.max(math.abs(x - last[1]), math.abs(y - last[2])) / 6) or 1
+  for k = 1, steps - 1 do
+    points[#points + 1] = { last[1] + (x - last[1]) * k / steps, last[2] + (y - last[2]) * k / steps }
+  end
+  points[#points + 1] = { x, y }
+end
+
+-- What can't be drawn (NaN, infinities, values <= 0 on a logarithmic axis) breaks the line. Where the line runs is
+-- added to `points`.
+local function draw_series(elements, s, logs, to_x, to_y, points)
   local path, broken, marks = {}, true, {}
   for i, v in ipairs(s.y) do
     if usable(v, logs.y) and usable(s.x[i], logs.x) then
+      add_points(points, to_x(s.x[i]), to_y(v), broken)
       local x, y = svg.number(to_x(s.x[i])), svg.number(to_y(v))
       path[#path + 1] = (broken and "M" or "L") .. x .. " " .. y
       marks[#marks + 1] = svg.element("circle", { cx = x, cy = y, r = 3, fill = s.color })
@@ -169,7 +181,22 @@ local function draw_series(elements, s, logs, to_x, to_y)
   if s.marks or #marks == 1 then elements[#elements + 1] = table.concat(marks, "\n") end
 end
 
-local function draw_legend(elements, series, o)
+-- The corner where a box of this size hides least of the points: its left and upper edge.
+local function emptiest_corner(points, o, width, height)
+  local left, right, top, bottom = LEFT + 8, o.width - RIGHT - width - 8, TOP + 8, o.height - BOTTOM - height - 8
+  local best, least
+  for _, corner in ipairs { { right, top }, { left, top }, { right, bottom }, { left, bottom } } do
+    local hidden = 0
+    for _, p in ipairs(points) do
+      local x, y = p[1] - corner[1], p[2] - corner[2]
+      if x > -4 and x < width + 4 and y > -4 and y < height + 4 then hidden = hidden + 1 end
+    end
+    if not least or hidden < least then best, least = corner, hidden end
+  end
+  return best[1], best[2]
+end
+
+local function draw_legend(elements, series, o, points)
   local longest, entries = 0, {}
   for _, s in ipairs(series) do
     if s.name then
@@ -178,14 +205,13 @@ local function draw_legend(elements, series, o)
     end
   end
   if #entries == 0 then return end
-  local width = longest * 7 + 44
-  local left = o.width - RIGHT - width - 8
+  local width, height = longest * 7 + 44, #entries * 18 + 6
+  local left, top = emptiest_corner(points, o, width, height)
   elements[#elements + 1] = svg.element("rect", {
-    x = left, y = TOP + 8, width = width, height = #entries * 18 + 6, fill = "white", fill_opacity = 0.85,
-    stroke = "#bbb",
+    x = left, y = top, width = width, height = height, fill = "white", fill_opacity = 0.85, stroke = "#bbb",
   })
   for i, s in ipairs(entries) do
-    local y = TOP + 4 + i * 18
+    local y = top - 4 + i * 18
     local attributes = { d = ("M%s %sh24"):format(svg.number(left + 6), y), stroke = s.color, stroke_width = 2 }
     if s.dashed then attributes.stroke_dasharray = "6 4" end
     elements[#elements + 1] = svg.element("path", attributes)
@@ -200,8 +226,9 @@ function Plot:svg()
   local function to_y(v) return o.height - BOTTOM - y_axis.at(v) * (o.height - BOTTOM - TOP) end
   local elements = {}
   draw_axes(elements, o, x_axis, y_axis, to_x, to_y)
-  for _, s in ipairs(self.series) do draw_series(elements, s, logs, to_x, to_y) end
-  draw_legend(elements, self.series, o)
+  local points = {}
+  for _, s in ipairs(self.series) do draw_series(elements, s, logs, to_x, to_y, points) end
+  draw_legend(elements, self.series, o, points)
   return svg.document(o.width, o.height, elements)
 end
 

@@ -152,7 +152,7 @@ function memory.memory_summary(dev)
   for _, class in ipairs(s.classes) do
     row("  " .. (class.size < math.huge and bytes(class.size) or "any"), class.blocks, number)
   end
-  lines[#lines + 1] = "  unused: reserved and in no block; between blocks: in granules with blocks in use, can't be given back"
+  lines[#lines + 1] = "  unused: reserved, in no block; between blocks: it shares granules with blocks in use"
   lines[#lines + 1] = ("  asked the device for memory %d times, gave back %d times"):format(s.maps, s.unmaps)
   lines[#lines + 1] = ("  %d requests tried again after making room, %d refused for good (of %d refusals)"):format(
     s.num_alloc_retries, s.num_ooms, s.failures)

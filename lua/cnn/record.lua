@@ -134,8 +134,8 @@ end
 --   allocated_bytes, blocks, kinds (bytes by kind), reserved_bytes (with memory behind them), address_space
 --   events (when recorded): what ("alloc", "free", "retag"), time, address, size, kind, origin, serial, and
 --     reserved: the bytes that the device had given then; of a retag was, the kind before; "trim" has time, size
---     and reserved: so much went back to the device; events_lost: those that the ring no longer holds; seconds: the time of the
---     snapshot. Times count from the first event.
+--     and reserved: so much went back to the device; events_lost: those that the ring no longer holds; seconds:
+--     the time of the snapshot. Times count from the first event.
 -- With `file` the snapshot is also written there as a page to look at (cnn.viz.memory).
 function record.memory_snapshot(...)
   local o = options.read("memory_snapshot", { "device", "file" }, ...)

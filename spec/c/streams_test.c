@@ -153,11 +153,12 @@ static void sim_release(void *self, void *base, size_t bytes) {
 
 static cnn_mapper sim_mapper;
 
-static cnn_pool *fresh_pool(size_t limit_granules) {
-  fresh_device(limit_granules);
+static cnn_pool *fresh_pool_by(size_t granule, size_t limit) {
+  fresh_device(limit / GRANULE);
   fresh_streams();
   device.virtual_only = true;
   sim_mapper = fake_mapper;
+  sim_mapper.granule = granule;
   sim_mapper.host = false;
   sim_mapper.decommit = sim_decommit;
   sim_mapper.release = sim_release;
@@ -166,6 +167,10 @@ static cnn_pool *fresh_pool(size_t limit_granules) {
   sim_mapper.wait = sim_wait;
   sim_mapper.forget = sim_forget;
   return cnn_pool_create(&sim_mapper);
+}
+
+static cnn_pool *fresh_pool(size_t limit_granules) {
+  return fresh_pool_by(GRANULE, limit_granules * GRANULE);
 }
 
 // A block that the stream works on.
@@ -507,24 +512,24 @@ static void test_against_model(int operations, size_t limit) {
   end_pool(run.pools[0]);
 }
 
-// At 90 % of a limit, after long churn over all streams: what is free anywhere can be had as one
-// block by any of them.
+// Sizes of 64 bytes to 64 MiB, live bytes at 90 % of a limit, granules of 2 MiB: what is free
+// anywhere can be had as one block by any stream, and nothing is refused for less.
 static void test_fragmentation(int operations) {
-  enum { LIMIT = 400 };
-  static cnn_block *blocks[4000];
+  enum { MOST = 4000 };
+  static cnn_block *blocks[MOST];
+  const size_t granule = 2 * MIB, limit = 1024 * MIB;
   rng_state = 4242;
-  cnn_pool *p = fresh_pool(LIMIT);
+  cnn_pool *p = fresh_pool_by(granule, limit);
   int n = 0, refused = 0, broken = 0, whole = 0;
   for (int op = 0; op < operations; op++) {
-    size_t bytes = (size_t)64 << below(17);
+    size_t bytes = (size_t)64 << below(20);
     bytes += below(bytes);
-    while (n == 4000 ||
-           (n > 0 && cnn_pool_live(p) + (int64_t)bytes > (int64_t)(LIMIT * GRANULE / 10 * 9))) {
+    while (n == MOST || (n > 0 && cnn_pool_live(p) + (int64_t)bytes > (int64_t)(limit / 10 * 9))) {
       int i = (int)below((size_t)n);
       cnn_pool_free(p, blocks[i]);
       blocks[i] = blocks[--n];
     }
-    size_t need = granules_for(bytes, GRANULE);
+    size_t need = granules_for(bytes, granule);
     cnn_block *b = take(p, bytes, (int)below(STREAMS));
     if (b && below(4) == 0) {
       int other = (int)below(STREAMS);
@@ -533,10 +538,10 @@ static void test_fragmentation(int operations) {
     }
     if (b) blocks[n++] = b;
     refused += !b;
-    broken += !b && need * GRANULE <= (size_t)stats_of(p).available;
+    broken += !b && need * granule <= (size_t)stats_of(p).available;
     if (below(10) == 0) finish_some((int)below(STREAMS));
-    if (op % 16 != 0) continue;
     size_t room = (size_t)stats_of(p).available;
+    if (op % 16 != 0 || room > device.largest) continue;
     b = room ? take(p, room - CNN_POOL_REDZONE, (int)below(STREAMS)) : NULL;
     whole += b != NULL;
     broken += room && !b;
@@ -544,9 +549,9 @@ static void test_fragmentation(int operations) {
   }
   CHECK(broken == 0);
   CHECK(whole > operations / 32);
-  printf("  %d streams at 90%% of %d granules: %d requests, %d refused, all that was free in one "
-         "piece %d times\n",
-         STREAMS, LIMIT, operations, refused, whole);
+  printf("  %d streams at 90%% of %zu MiB: %d requests, %d refused (each for want of whole "
+         "granules), all that was free in one piece %d of %d times\n",
+         STREAMS, limit / MIB, operations, refused, whole, operations / 16);
   while (n > 0) cnn_pool_free(p, blocks[--n]);
   end_pool(p);
 }

@@ -93,8 +93,8 @@ local function copy_levels(levels)
   return copy
 end
 
--- Levels per column of the picture, and what was reserved, each at its highest moment, and the peak of all with the number of events
--- up to it.
+-- Levels per column of the picture, and what was reserved, each at its highest moment, and the peak of all with the
+-- number of events up to it.
 local function read_timeline(snapshot)
   local events, levels = snapshot.events, {}
   for kind, bytes in pairs(snapshot.kinds) do levels[kind] = bytes end
@@ -214,7 +214,7 @@ local function draw_timeline(elements, timeline, top)
   elements[#elements + 1] = svg.element("path", {
     d = ("M%d %sH%d"):format(LEFT, svg.number(peak_y), WIDTH - RIGHT), stroke = "#444", stroke_dasharray = "5 4",
   })
-  elements[#elements + 1] = svg.text(WIDTH - RIGHT, peak_y - 5, ("peak %s at %s"):format(
+  elements[#elements + 1] = svg.text(WIDTH - RIGHT, top - 6, ("peak %s at %s (dashed)"):format(
     bytes_text(timeline.peak.total), seconds_text(timeline.peak.time)), { text_anchor = "end" })
   elements[#elements + 1] = svg.element("path", { id = "cursor", d = "M0 0", stroke = "#000", stroke_width = 0.7 })
   elements[#elements + 1] = svg.element("rect", {
@@ -316,11 +316,11 @@ local function draw_segments(elements, snapshot, top, origins)
       y = y + 20
       break
     end
-    elements[#elements + 1] = svg.text(LEFT, y + 11,
-      ("segment %d at 0x%x%s: %s with memory behind it, %s in use"):format(i, segment.address,
-        (segment.pool and (", pool \"%s\""):format(segment.pool) or "")
-          .. (segment.stream and (", stream 0x%x"):format(segment.stream) or ""), bytes_text(segment.size), bytes_text(used)),
-      { fill = "#444" })
+    local whose = segment.pool and (", pool \"%s\""):format(segment.pool) or ""
+    if segment.stream then whose = ("%s, stream 0x%x"):format(whose, segment.stream) end
+    local text = ("segment %d at 0x%x%s: %s with memory behind it, %s in use"):format(i, segment.address, whose,
+      bytes_text(segment.size), bytes_text(used))
+    elements[#elements + 1] = svg.text(LEFT, y + 11, text, { fill = "#444" })
     y = y + 18
     local n = math.ceil(segment.size / row_bytes)
     for row = 0, n - 1 do
@@ -463,7 +463,7 @@ function Page:draw()
   y = draw_legend(elements, self, y)
   if self.timeline then
     y = heading(elements, y, "Live bytes over time, by kind")
-    y = draw_timeline(elements, self.timeline, y + 8) + 12
+    y = draw_timeline(elements, self.timeline, y + 16) + 12
   end
   y = heading(elements, y, "Segments and their blocks")
   y = draw_segments(elements, self.snapshot, y, self.numbers)

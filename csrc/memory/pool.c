@@ -79,7 +79,7 @@ static void raise_to(int64_t *peak, int64_t value) {
 // Bytes in no active block: reserved ones, and those of them that can't be given back. As long as
 // granules neither come nor go they follow the active bytes, so the fast paths only keep the least
 // of those; here what that says is entered, and the next such time begins. `before`: active bytes
-// before the change.
+// before the change. While blocks wait for streams every call comes here.
 static __attribute__((noinline)) void fold(cnn_pool *p, int64_t before) {
   counts *c = &p->count;
   idle_marks *m = &c->marks;
@@ -88,7 +88,7 @@ static __attribute__((noinline)) void fold(cnn_pool *p, int64_t before) {
   raise_to(&c->inactive.peak, m->reserved - m->least);
   raise_to(&c->inactive_split.peak, m->reserved - m->least - m->reclaimable);
   c->inactive_split.total += returned - (before > active ? before - active : 0) - m->returned;
-  *m = (idle_marks){.changes = p->quota.changes,
+  *m = (idle_marks){.changes = p->quota.changes - (c->waiting_blocks != 0),
                     .reserved = p->quota.reserved.current,
                     .reclaimable = (int64_t)(p->quota.reclaimable << p->first.space.shift),
                     .least = active,
@@ -98,52 +98,55 @@ static __attribute__((noinline)) void fold(cnn_pool *p, int64_t before) {
   c->inactive_split.current = c->inactive.current - m->reclaimable;
   if (c->inactive_split.current > split_before)
     c->inactive_split.total += c->inactive_split.current - split_before;
+  raise_to(&c->active_peak, active);
+  raise_to(&c->active_blocks_peak, c->blocks.current + c->waiting_blocks);
   raise_to(&c->inactive.peak, c->inactive.current);
   raise_to(&c->inactive_split.peak, c->inactive_split.current);
 }
 
-static void note_idle(cnn_pool *p, int64_t before) {
-  int64_t active = active_bytes(&p->count);
-  if (__builtin_expect(p->quota.changes != p->count.marks.changes, 0))
-    fold(p, before);
-  else if (active < p->count.marks.least)
-    p->count.marks.least = active;
+static inline bool is_folded(const cnn_pool *p) {
+  return __builtin_expect(p->quota.changes == p->count.marks.changes, 1);
 }
 
-void pool_count_idle(cnn_pool *p, int64_t returned) {
-  note_idle(p, active_bytes(&p->count) + returned);
-  if (p != p->root) note_idle(p->root, active_bytes(&p->root->count) + returned);
+static inline void note_taken(cnn_pool *p, int64_t bytes) {
+  if (!is_folded(p)) fold(p, active_bytes(&p->count) - bytes);
+}
+
+static inline void note_given(cnn_pool *p, int64_t bytes) {
+  counts *c = &p->count; // when all is folded no block waits
+  if (!is_folded(p))
+    fold(p, active_bytes(c) + bytes);
+  else if (c->allocated.current < c->marks.least)
+    c->marks.least = c->allocated.current;
+}
+
+void pool_count_given(cnn_pool *p, int64_t bytes) {
+  note_given(p, bytes);
+  if (p != p->root) note_given(p->root, bytes);
 }
 
 void pool_fold_idle(cnn_pool *p) {
   fold(p, active_bytes(&p->count));
 }
 
-static __attribute__((noinline)) void count_active(cnn_pool *p) {
-  for (;; p = p->root) {
-    counts *c = &p->count;
-    raise_to(&c->active_peak, active_bytes(c));
-    raise_to(&c->active_blocks_peak, c->blocks.current + c->waiting_blocks);
-    if (p == p->root) return;
-  }
-}
-
 static void count_in(cnn_pool *p, const cnn_block *b) {
   add(&p->count, b);
-  if (p != p->root) add(&p->root->count, b);
-  if (__builtin_expect(p->root->count.waiting_blocks != 0, 0)) count_active(p);
-  pool_count_idle(p, -(int64_t)b->size);
+  note_taken(p, (int64_t)b->size);
+  if (__builtin_expect(p == p->root, 1)) return;
+  add(&p->root->count, b);
+  note_taken(p->root, (int64_t)b->size);
 }
 
 static void count_out(cnn_pool *p, const cnn_block *b) {
   remove_from(&p->count, b);
-  if (p != p->root) remove_from(&p->root->count, b);
+  if (__builtin_expect(p != p->root, 0)) remove_from(&p->root->count, b);
 }
 
 void pool_count_waiting(cnn_pool *p, int64_t bytes, int64_t blocks) {
   for (;; p = p->root) {
     p->count.waiting += bytes;
     p->count.waiting_blocks += blocks;
+    p->quota.changes++;
     if (p == p->root) return;
   }
 }
@@ -429,7 +432,7 @@ void cnn_pool_free(cnn_pool *pool, cnn_block *public) {
     pool_await(pool, b);
   } else {
     lane_give(b); // its structure may be gone
-    pool_count_idle(pool, size);
+    pool_count_given(pool, size);
   }
   if (__builtin_expect(pool->untidy, 0)) pool_tidy(pool);
   cnn_lock_release(lock);

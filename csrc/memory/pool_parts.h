@@ -108,7 +108,8 @@ struct lane {
 
 // For the counters of bytes that are reserved and in no active block (pool.c).
 typedef struct idle_marks {
-  size_t changes; // of the quota, as of the last time that granules came or went
+  // Of the quota, as of the last time that granules came or went; less, while blocks wait.
+  size_t changes;
   int64_t reserved, reclaimable, returned; // bytes then; ever given back by blocks until then
   int64_t least;                           // active bytes since
 } idle_marks;
@@ -294,9 +295,8 @@ size_t pool_available(const cnn_pool *p);
 
 // Counts blocks that wait, for the pool and its root.
 void pool_count_waiting(cnn_pool *p, int64_t bytes, int64_t blocks);
-// After what a block of `returned` bytes did that was given back, or (less than 0) taken: likewise
-// counts reserved bytes that no block has.
-void pool_count_idle(cnn_pool *p, int64_t returned);
+// After a block of so many bytes became free: likewise counts what is reserved and in no block.
+void pool_count_given(cnn_pool *p, int64_t bytes);
 // Brings the counters of such bytes up to date.
 void pool_fold_idle(cnn_pool *p);
 

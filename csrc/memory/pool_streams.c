@@ -166,7 +166,7 @@ static void give_back(cnn_pool *p, block *b) {
   pool_count_waiting(p, -size, -1);
   free_uses(b);
   lane_give(b); // its structure may be gone
-  pool_count_idle(p, size);
+  pool_count_given(p, size);
 }
 
 void pool_await(cnn_pool *p, block *b) {

@@ -409,7 +409,7 @@ static void run_alloc(void) {
   size_t need = bytes <= CNN_POOL_SMALL ? 1 : granules_for(bytes, GRANULE);
   bool fault = below(100) == 0;
   int refusals = below(30) == 0, records = below(30) == 0 ? 1 + (int)below(4) : 0;
-  if (fault) cnn_fault_set(1, false);
+  if (fault) cnn_fault_set(1 + (int64_t)below(2), false); // the request, or a lane
   device.refuse = refusals;
   sim.refuse_records = records;
   cnn_block *b = cnn_pool_alloc(p, bytes, 0, handle(stream));

@@ -297,3 +297,4 @@ FORCE:
   docs check-generated install uninstall rock packaging clean FORCE
 -include $(patsubst csrc/%.c,$(OUT)/obj/%.d,$(CORE_SRC) $(foreach p,$(PLUGINS_FOUND),$(call PLUGIN_SRC,$p)))
 -include $(LUA_OBJ:.o=.d) $(wildcard $(OUT)/bin/*/*/*.d)
+-include cuda/sim/sim.mk

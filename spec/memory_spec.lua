@@ -64,7 +64,9 @@ describe("memory", function()
     assert.are.equal(reserved, cnn.memory_reserved())
   end)
 
-  it("of a training loop stays under 1.3 times its ideal peak, beside 10 MB of Lua's own", function()
+  -- The red zones of sanitizer builds take granules of their own.
+  local in_a_plain_build = os.getenv "CNN_SANITIZED" and pending or it
+  in_a_plain_build("of a training loop stays under 1.3 times its ideal peak, beside 10 MB of Lua's own", function()
     local text = helper.run_file("bench/gc.lua", "0.2 limit")
     assert.truthy(text:find("\nno +yes ") and text:find("\nyes +yes "), text)
   end)

@@ -248,7 +248,7 @@ describe("functions of Lua under a checkpoint", function()
     function Seeing:init() self.linear = nn.Linear(4, 4) end
     function Seeing:forward(x)
       local h = self.linear(x)
-      self.last = h:detach()
+      self.last, self.cache = h:detach(), { key = { h:detach() } }
       seen[1], seen[2] = cnn.keep(h:detach()), h:detach()
       local scale = h:sigmoid()
       local function inner(v) return v * scale end
@@ -268,6 +268,7 @@ describe("functions of Lua under a checkpoint", function()
       return cnn.scope(function() return cnn.checkpoint_sequential(nn.Sequential(model, nn.Identity()), 2, x) end)
     end))
     helper.elements(model.last, seen[1]:totable())
+    helper.elements(model.cache.key[1], seen[1]:totable())
     helper.raises("was freed (by t:free(), or at the end of a cnn.scope or a checkpoint that it was made in: "
       .. "cnn.keep(t) inside of it keeps it)", seen[2].sum, seen[2])
     seen[1]:free()

@@ -168,8 +168,7 @@ static int registered_name(lua_State *L, cnn_lua *S, const char *name, const cnn
 
 // Keeps value 3 among the fields under key 2.
 static void keep_field(lua_State *L, cnn_lua *S) {
-  cnn_box *box = cnn_to_box(L, 3, CNN_BOX_TENSOR);
-  if (box) cnn_scope_outlive(L, S, box);
+  cnn_scope_outlive(L, S, 3);
   cnn_getuv(L, 1);
   lua_pushvalue(L, 2);
   lua_pushvalue(L, 3);

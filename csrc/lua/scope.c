@@ -133,28 +133,23 @@ static int l_keep(lua_State *L) {
   return n;
 }
 
-void cnn_scope_outlive(lua_State *L, cnn_lua *S, cnn_box *box) {
-  cnn_scope *s = innermost(S->scope, L);
-  if (!s || !s->transient || !box->prev) return;
-  while (s && s->transient) s = innermost(s->outer, L);
+// `scope`: the one to move to, or NULL.
+static void outlive(cnn_box *box, void *scope) {
+  if (!box->prev) return;
   cnn_box_unlink(box);
-  if (s) link(s, box);
+  if (scope) link(scope, box);
 }
 
-typedef struct outliving {
-  lua_State *L;
-  cnn_lua *S;
-} outliving;
-
-static void outlive(cnn_box *box, void *data) {
-  outliving *o = data;
-  cnn_scope_outlive(o->L, o->S, box);
+void cnn_scope_outlive(lua_State *L, cnn_lua *S, int i) {
+  cnn_scope *s = innermost(S->scope, L);
+  if (!s || !s->transient) return;
+  while (s && s->transient) s = innermost(s->outer, L);
+  each_box(L, i, 0, outlive, s);
 }
 
-// scope_outlive(...): as cnn_scope_outlive, for tensors alone or in tables.
+// scope_outlive(value)
 static int l_outlive(lua_State *L) {
-  outliving o = {L, cnn_state(L)};
-  for (int i = 1, n = lua_gettop(L); i <= n; i++) each_box(L, i, 0, outlive, &o);
+  cnn_scope_outlive(L, cnn_state(L), 1);
   return 0;
 }
 

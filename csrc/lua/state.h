@@ -93,8 +93,9 @@ void cnn_push_known_or_nil(lua_State *L, cnn_lua *S, cnn_tensor *t);
 void cnn_box_unlink(cnn_box *box);
 // Puts a box into the innermost scope that the coroutine L has open, if there is one.
 void cnn_scope_add(lua_State *L, cnn_lua *S, cnn_box *box);
-// The box outlives the transient scopes that are open: it moves to the one around them.
-void cnn_scope_outlive(lua_State *L, cnn_lua *S, cnn_box *box);
+// Tensors in the value at i, alone or in tables, outlive the transient scopes that are open: they
+// move to the one around them.
+void cnn_scope_outlive(lua_State *L, cnn_lua *S, int i);
 
 // The end of a message about a tensor that was freed.
 #define CNN_WHO_FREED                                                                              \

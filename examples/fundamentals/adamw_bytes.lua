@@ -5,18 +5,13 @@ local cnn = require "cnn"
 local nn, optim = cnn.nn, cnn.optim
 local device = arg[1] == "--device" and arg[2] or "cpu"
 local N = 256
-
 print(cnn.bytes_per_parameter("adamw", "float32"))
 print(cnn.bytes_per_parameter("adamw", "mixed"))
 
 local start = cnn.memory_allocated(device)
-local function per_parameter()
-  collectgarbage()
-  collectgarbage()
-  return (cnn.memory_allocated(device) - start) / (N * N)
-end
 local function report(when, computed)
-  local measured = per_parameter()
+  for _ = 1, 2 do collectgarbage() end
+  local measured = (cnn.memory_allocated(device) - start) / (N * N)
   print(("%-24s %4.1f bytes per parameter, as computed: %s"):format(when, measured, tostring(measured == computed)))
 end
 

@@ -34,22 +34,20 @@ local function runs(model, segments)
 end
 
 print("layers  segments  peak (activations)  2 sqrt(n)  layers run")
-local function row(model, n, segments)
-  local most, ran = peak(model, segments), runs(model, segments)
-  print(("%6d  %8d  %18.1f  %9.0f  %10d  %s"):format(n, segments, most, 2 * math.sqrt(n), ran,
-    ("#"):rep(math.floor(most / 4 + 0.5))))
-  return most, ran
-end
 local plain, least, rule, sizes = {}, {}, {}, { 36, 64, 100, 144 }
 for i, n in ipairs(sizes) do
   local layers, root = {}, math.sqrt(n)
   for k = 1, n do layers[k] = nn.Sequential(nn.Linear(width, width), nn.Tanh()) end
   local model = nn.Sequential(layers):to(device)
   model(x):sum():backward() -- the gradients are there from now on
-  plain[i] = row(model, n, 1)
-  local most, ran = row(model, n, root)
-  least[i], rule[i] = most, 2 * root
-  print(("  within 2.5 sqrt(n): %s, layers run again: %d of %d"):format(tostring(most <= 2.5 * root), ran - n, n))
+  plain[i], least[i], rule[i] = peak(model, 1), peak(model, root), 2 * root
+  local ran
+  for _, case in ipairs { { 1, plain[i] }, { root, least[i] } } do
+    ran = runs(model, case[1])
+    print(("%6d  %8d  %18.1f  %9.0f  %10d  %s"):format(n, case[1], case[2], rule[i], ran,
+      ("#"):rep(math.floor(case[2] / 4 + 0.5))))
+  end
+  print(("  within 2.5 sqrt(n): %s, layers run again: %d of %d"):format(tostring(least[i] <= 2.5 * root), ran - n, n))
 end
 if options["--svg"] then
   cnn.viz.plot({ { name = "all kept", x = sizes, y = plain, marks = true },

@@ -25,8 +25,7 @@ print("the parts add up to the peak: " .. tostring(sum == training.peak))
 -- The same for real, in a fresh start.
 model = nil -- luacheck: ignore
 local function measure(run)
-  collectgarbage()
-  collectgarbage()
+  for _ = 1, 2 do collectgarbage() end
   before = cnn.memory_allocated(device)
   cnn.reset_peak_memory_stats(device)
   run(lenet(), cnn.randn(batch, 1, 28, 28, { device = device }))
@@ -39,8 +38,7 @@ local trained = measure(function(net, x)
     cnn.scope(function()
       opt:zero_grad()
       local out = net(x)
-      local loss = F.cross_entropy(out, y)
-      loss:backward()
+      F.cross_entropy(out, y):backward()
       opt:step()
     end)
   end

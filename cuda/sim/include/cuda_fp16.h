@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: MIT
+//
+// The toolkit's own header works on the host; sim_half.h adds what it keeps for nvcc.
+#ifndef SIM_CUDA_FP16_H
+#define SIM_CUDA_FP16_H
+#include_next <cuda_fp16.h>
+#ifdef __cplusplus
+#include "sim_half.h"
+#endif
+#endif

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: MIT
+//
+// The frame of a module that the NVRTC stand-in compiles: the simulator's functions come through a
+// table, the kernels go out through another.
+#ifndef SIM_MODULE_FRAME_H
+#define SIM_MODULE_FRAME_H
+
+#include "sim_device.h"
+
+// The simulator's functions, in the order of the list.
+struct SimApi {
+#define SIM_MEMBER(result, name, params, args) result(*name) params;
+  SIM_API_LIST(SIM_MEMBER)
+#undef SIM_MEMBER
+};
+
+struct SimEntry {
+  const char *name;
+  const void *function;
+  // params[i] points to argument i
+  cudaError_t (*launch)(void **params, dim3 grid, dim3 block, size_t shared, cudaStream_t stream);
+};
+
+#ifdef SIM_MODULE
+
+// The frame itself is not to be seen by the checker.
+#ifdef SIM_CHECK
+#pragma clang attribute push(__attribute__((no_sanitize("thread", "undefined"))),                  \
+                             apply_to = function)
+#endif
+
+SimState sim_state;
+static SimApi sim_api;
+extern "C" {
+#define SIM_THROUGH(result, name, params, args)                                                    \
+  result name params {                                                                             \
+    return sim_api.name args;                                                                      \
+  }
+SIM_API_LIST(SIM_THROUGH)
+#undef SIM_THROUGH
+}
+
+#ifdef SIM_CHECK
+#include "sim_hooks.h"
+#pragma clang attribute pop
+#endif
+
+template <class... P> struct SimUnpack {
+  template <size_t... I>
+  static cudaError_t launch(const char *name, void (*kernel)(P...), void **params, dim3 grid,
+                            dim3 block, size_t shared, cudaStream_t stream,
+                            std::index_sequence<I...>) {
+    return sim_launch(name, kernel, grid, block, shared, stream,
+                      *static_cast<std::decay_t<P> *>(params[I])...);
+  }
+};
+template <class... P>
+cudaError_t sim_launch_packed(const char *name, void (*kernel)(P...), void **params, dim3 grid,
+                              dim3 block, size_t shared, cudaStream_t stream) {
+  return SimUnpack<P...>::launch(name, kernel, params, grid, block, shared, stream,
+                                 std::index_sequence_for<P...>());
+}
+
+#define SIM_MODULE_ENTRY(name, ...)                                                                \
+  {                                                                                                \
+    name, reinterpret_cast<const void *>(&__VA_ARGS__),                                            \
+        [](void **params, dim3 grid, dim3 block, size_t shared, cudaStream_t stream) {             \
+          return sim_launch_packed(name, &__VA_ARGS__, params, grid, block, shared, stream);       \
+        }                                                                                          \
+  }
+
+#endif
+#endif

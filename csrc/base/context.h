@@ -38,8 +38,8 @@ struct cnn_context {
   bool anomaly;   // remember where nodes were made; check every gradient for NaN
   bool replaying; // a checkpoint runs its forward again: running statistics stay as they are
 
-  uint8_t kind;                  // memory/buffer.h: what new tensors are counted as
-  const cnn_pool_choice *pools;     // where their memory comes from; NULL: from the device's own pool
+  uint8_t kind;                 // memory/buffer.h: what new tensors are counted as
+  const cnn_pool_choice *pools; // where their memory comes from; NULL: from the device's own pool
   const cnn_stream_choice *streams; // the innermost one of a device counts; NULL: default streams
   uint16_t origin; // memory/record.h: the line of the user's code under way, while that is recorded
   cnn_dtype default_dtype;

@@ -88,18 +88,25 @@ static __attribute__((noinline)) void fold(cnn_pool *p, int64_t before) {
   raise_to(&c->inactive.peak, m->reserved - m->least);
   raise_to(&c->inactive_split.peak, m->reserved - m->least - m->reclaimable);
   c->inactive_split.total += returned - (before > active ? before - active : 0) - m->returned;
-  *m = (idle_marks){.changes = p->quota.changes - (c->waiting_blocks != 0),
-                    .reserved = p->quota.reserved.current,
-                    .reclaimable = (int64_t)(p->quota.reclaimable << p->first.space.shift),
-                    .least = active,
-                    .returned = returned};
-  c->inactive.current = m->reserved - active;
-  c->inactive.total = p->quota.reserved.total + returned;
-  c->inactive_split.current = c->inactive.current - m->reclaimable;
-  if (c->inactive_split.current > split_before)
-    c->inactive_split.total += c->inactive_split.current - split_before;
+  m->reserved = p->quota.reserved.current;
+  m->reclaimable = (int64_t)(p->quota.reclaimable << p->first.space.shift);
+  m->least = active;
+  m->returned = returned;
+  m->changes = p->quota.changes;
+  int64_t split = m->reserved - active - m->reclaimable;
+  if (split > split_before) c->inactive_split.total += split - split_before;
+  if (__builtin_expect(c->waiting_blocks == 0, 1)) return;
+  m->changes--;
   raise_to(&c->active_peak, active);
   raise_to(&c->active_blocks_peak, c->blocks.current + c->waiting_blocks);
+}
+
+void pool_fold_idle(cnn_pool *p) {
+  counts *c = &p->count;
+  fold(p, active_bytes(c));
+  c->inactive.current = c->marks.reserved - c->marks.least;
+  c->inactive.total = p->quota.reserved.total + c->marks.returned;
+  c->inactive_split.current = c->inactive.current - c->marks.reclaimable;
   raise_to(&c->inactive.peak, c->inactive.current);
   raise_to(&c->inactive_split.peak, c->inactive_split.current);
 }
@@ -123,10 +130,6 @@ static inline void note_given(cnn_pool *p, int64_t bytes) {
 void pool_count_given(cnn_pool *p, int64_t bytes) {
   note_given(p, bytes);
   if (p != p->root) note_given(p->root, bytes);
-}
-
-void pool_fold_idle(cnn_pool *p) {
-  fold(p, active_bytes(&p->count));
 }
 
 static void count_in(cnn_pool *p, const cnn_block *b) {

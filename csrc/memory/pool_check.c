@@ -192,6 +192,7 @@ static const char *check(const cnn_pool *p) {
 
 const char *cnn_pool_check(cnn_pool *pool) {
   cnn_lock_acquire(pool->lock);
+  pool_fold_idle(pool);
   const char *wrong = check(pool);
   cnn_lock_release(pool->lock);
   return wrong;

@@ -124,7 +124,7 @@ typedef struct counts {
   cnn_pool_counter kinds[CNN_POOL_KINDS];
   cnn_pool_counter bytes_by[2], blocks_by[2]; // of small blocks, of large ones
   cnn_pool_counter classes[CNN_POOL_CLASSES]; // blocks
-  cnn_pool_counter inactive, inactive_split;  // as of the marks
+  cnn_pool_counter inactive, inactive_split;  // brought up to date by pool_fold_idle
   int64_t active_peak, active_blocks_peak;    // of allocated + waiting, if above allocated's own
   int64_t failures, retries, host_retries, waits;
 } counts;

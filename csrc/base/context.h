@@ -22,13 +22,6 @@ typedef struct cnn_pool_choice {
   const struct cnn_pool_choice *outer;
 } cnn_pool_choice;
 
-// The stream of a device that work goes to, and that new memory is for.
-typedef struct cnn_stream_choice {
-  void *stream;
-  cnn_device device;
-  const struct cnn_stream_choice *outer;
-} cnn_stream_choice;
-
 struct cnn_context {
   cnn_status code; // of the last failure
   char message[CNN_MESSAGE_MAX];
@@ -40,7 +33,6 @@ struct cnn_context {
 
   uint8_t kind;                 // memory/buffer.h: what new tensors are counted as
   const cnn_pool_choice *pools; // where their memory comes from; NULL: from the device's own pool
-  const cnn_stream_choice *streams; // the innermost one of a device counts; NULL: default streams
   uint16_t origin; // memory/record.h: the line of the user's code under way, while that is recorded
   cnn_dtype default_dtype;
   cnn_device default_device;

@@ -62,9 +62,7 @@ cnn_pool *cnn_current_pool(const cnn_context *ctx, cnn_device device) {
 }
 
 void *cnn_current_stream(const cnn_context *ctx, cnn_device device) {
-  for (const cnn_stream_choice *use = ctx->streams; use; use = use->outer)
-    if (cnn_device_equal(use->device, device)) return use->stream;
-  return NULL;
+  return device.type == CNN_CUDA ? ctx->streams[device.index] : NULL;
 }
 
 const cnn_mapper *cnn_device_mapper(cnn_device device) {

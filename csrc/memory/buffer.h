@@ -60,8 +60,7 @@ const cnn_mapper *cnn_device_mapper(cnn_device device);
 // else the device's own. A pool in ctx->pools must not be closed meanwhile.
 cnn_pool *cnn_current_pool(const cnn_context *ctx, cnn_device device);
 
-// The stream that work on the device goes to now: the innermost of ctx->streams that is on it, else
-// NULL, the default stream. New buffers are for it.
+// The stream that work on the device goes to now; NULL: the default stream. New buffers are for it.
 void *cnn_current_stream(const cnn_context *ctx, cnn_device device);
 
 // A buffer of `bytes` on the device, contents undefined, counted as ctx->kind. CNN_OOM with a

@@ -276,12 +276,14 @@ static void strip_lane(lane *l, const void *stream) {
 bool cnn_pool_forget_stream(cnn_pool *pool, void *stream) {
   cnn_pool *root = pool->root;
   const cnn_mapper *m = root->mapper;
-  if (!m->record) return true;
   cnn_lock_acquire(root->lock);
-  void *event = m->record(m->self, stream);
+  void *event = m->record ? m->record(m->self, stream) : NULL;
+  bool ok = event || !m->record;
   if (event) {
     if (!m->query(m->self, event)) wait_for(root, event);
     m->forget(m->self, event);
+  }
+  if (ok) {
     for (cnn_pool *p = root, *next; p; p = next) {
       next = p->sibling;
       for (lane *l = &p->first; l; l = l->next) {
@@ -301,5 +303,5 @@ bool cnn_pool_forget_stream(cnn_pool *pool, void *stream) {
     }
   }
   cnn_lock_release(root->lock);
-  return event != NULL;
+  return ok;
 }

@@ -18,7 +18,8 @@ static void test_against_model(int operations, size_t limit) {
   cnn_pool *p = cnn_pool_create(&fake_mapper);
   static model m;
   m = (model){0};
-  int bad_add = 0, bad_free = 0, bad_stats = 0, bad_guarantee = 0, bad_limit = 0, bad_failure = 0, bad_idle = 0;
+  int bad_add = 0, bad_free = 0, bad_stats = 0, bad_guarantee = 0, bad_limit = 0, bad_failure = 0,
+      bad_idle = 0;
   int refused = 0, faults = 0, device_refusals = 0, over = 0;
   const char *wrong = NULL;
   size_t bound = limit;

@@ -5,8 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_INDEX 16
-
 bool cnn_device_parse(const char *name, cnn_device *device) {
   device->index = 0;
   if (strcmp(name, "cpu") == 0) return device->type = CNN_CPU, true;
@@ -17,17 +15,17 @@ bool cnn_device_parse(const char *name, cnn_device *device) {
   if (name[4] != ':' || name[5] < '0' || name[5] > '9') return false;
   char *end;
   long index = strtol(name + 5, &end, 10);
-  if (*end != '\0' || index >= MAX_INDEX) return false;
+  if (*end != '\0' || index >= CNN_MAX_DEVICES) return false;
   device->index = (uint8_t)index;
   return true;
 }
 
 const char *cnn_device_name(cnn_device device) {
-  static const char *const cuda[MAX_INDEX] = {"cuda:0",  "cuda:1",  "cuda:2",  "cuda:3",
-                                              "cuda:4",  "cuda:5",  "cuda:6",  "cuda:7",
-                                              "cuda:8",  "cuda:9",  "cuda:10", "cuda:11",
-                                              "cuda:12", "cuda:13", "cuda:14", "cuda:15"};
+  static const char *const cuda[CNN_MAX_DEVICES] = {"cuda:0",  "cuda:1",  "cuda:2",  "cuda:3",
+                                                    "cuda:4",  "cuda:5",  "cuda:6",  "cuda:7",
+                                                    "cuda:8",  "cuda:9",  "cuda:10", "cuda:11",
+                                                    "cuda:12", "cuda:13", "cuda:14", "cuda:15"};
   if (device.type == CNN_CPU) return "cpu";
   if (device.type == CNN_META) return "meta";
-  return cuda[device.index % MAX_INDEX];
+  return cuda[device.index % CNN_MAX_DEVICES];
 }

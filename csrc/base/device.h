@@ -6,7 +6,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 typedef enum cnn_device_type { CNN_CPU, CNN_META, CNN_CUDA, CNN_DEVICE_TYPES } cnn_device_type;
+
+#define CNN_MAX_DEVICES 16 // of one type
 
 typedef struct cnn_device {
   uint8_t type;  // cnn_device_type
@@ -26,10 +32,19 @@ static inline cnn_device cnn_device_decode(int64_t code) {
   return d;
 }
 
+// Whether the CPU can read and write the device's memory.
+static inline bool cnn_device_is_host(cnn_device d) {
+  return d.type == CNN_CPU;
+}
+
 // Parses a name; false when it is none. Whether the device exists is another question.
 bool cnn_device_parse(const char *name, cnn_device *device);
 
 // "cpu", "meta", "cuda:0". Static storage.
 const char *cnn_device_name(cnn_device device);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -7,6 +7,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 // Categories in promotion order: a higher one wins whatever the sizes.
 typedef enum cnn_category { CNN_CAT_BOOL, CNN_CAT_INT, CNN_CAT_FLOAT } cnn_category;
 
@@ -87,5 +91,9 @@ void cnn_element_set_int(cnn_dtype t, void *p, int64_t v);
 // 256; floats and bools take every number.
 bool cnn_dtype_holds(cnn_dtype t, double v);
 bool cnn_dtype_holds_int(cnn_dtype t, int64_t v);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

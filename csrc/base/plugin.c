@@ -5,6 +5,7 @@
 #include <dlfcn.h>
 #include <limits.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,8 +42,14 @@ static const char *from_environment(const char *name) {
 }
 
 void *cnn_plugin_open(const char *name, const char *symbol, char *reason, size_t size) {
+  return cnn_plugin_open_at(name, NULL, symbol, reason, size);
+}
+
+void *cnn_plugin_open_at(const char *name, const char *wanted, const char *symbol, char *reason,
+                         size_t size) {
   char path[PATH_MAX + 64];
-  const char *chosen = from_environment(name);
+  bool beside = wanted && !strchr(wanted, '/');
+  const char *chosen = wanted ? (beside ? NULL : wanted) : from_environment(name);
   cnn_plugin_locate();
   if (chosen && strcmp(chosen, "none") == 0) {
     snprintf(reason, size, "the environment switches it off");
@@ -54,6 +61,8 @@ void *cnn_plugin_open(const char *name, const char *symbol, char *reason, size_t
   }
   if (chosen)
     snprintf(path, sizeof path, "%s", chosen);
+  else if (beside)
+    snprintf(path, sizeof path, "%s%s", folder, wanted);
   else
     snprintf(path, sizeof path, "%scnn_%s.so", folder, name);
   if (access(path, R_OK) != 0) {

@@ -20,5 +20,9 @@ void cnn_plugin_locate(void);
 // there is no such plugin or it can't be loaded, with the reason in `reason`. Callers ask once per
 // process and remember the answer.
 void *cnn_plugin_open(const char *name, const char *symbol, char *reason, size_t size);
+// The same of the file `path`; with NULL that of the name. A path without a slash lies beside this
+// module.
+void *cnn_plugin_open_at(const char *name, const char *path, const char *symbol, char *reason,
+                         size_t size);
 
 #endif

@@ -7,6 +7,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 #define CNN_MAX_DIMS 8
 
 // The product of the sizes, or -1 when it does not fit an int64.
@@ -58,5 +62,9 @@ typedef struct cnn_shape_text {
   char text[CNN_SHAPE_TEXT];
 } cnn_shape_text;
 const char *cnn_shape_format(cnn_shape_text *buffer, int ndim, const int64_t *shape);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

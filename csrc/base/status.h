@@ -10,6 +10,10 @@
 #include <stdarg.h>
 #include <stddef.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 // X(NAME, text): one row per kind of failure.
 #define CNN_STATUS_MAP(X)                                                                          \
   X(OK, "success")                                                                                 \
@@ -46,5 +50,9 @@ const char *cnn_status_text(cnn_status status);
     cnn_status cnn_try_ = (expr);                                                                  \
     if (__builtin_expect(cnn_try_ != CNN_OK, 0)) return cnn_try_;                                  \
   } while (0)
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -328,38 +328,6 @@ static void run_range(void *arg, int64_t begin, int64_t end) {
   }
 }
 
-// The nearest value that the integer dtype has.
-static int64_t within(cnn_dtype dtype, int64_t v) {
-  if (dtype == CNN_U8) return v < 0 ? 0 : v > UINT8_MAX ? UINT8_MAX : v;
-  int bits = 8 * (int)cnn_dtype_size(dtype);
-  int64_t largest = INT64_MAX >> (64 - bits);
-  return v > largest ? largest : v < -largest - 1 ? -largest - 1 : v;
-}
-
-// Number arguments, in order, as elements of the computed type. Those of functions of one tensor
-// are bounds or values: outside of an integer type they become its ends (clamp's infinities above
-// all); factors wrap as products do.
-static void fill_params(const cnn_call *call, cnn_dtype dtype, double *params) {
-  char *at = (char *)params;
-  int seen = 0;
-  bool ends = call->n_in == 1 && !cnn_dtype_is_float(dtype) && dtype != CNN_BOOL;
-  for (int i = call->n_in; i < call->n_args && seen < 4; i++) {
-    const cnn_arg *a = &call->args[i];
-    if (a->kind != CNN_NUMBER && a->kind != CNN_INT) continue;
-    if (ends) {
-      int64_t v = a->i;
-      if (a->kind == CNN_NUMBER) cnn_element_set(CNN_I64, &v, a->d);
-      cnn_element_set_int(dtype, at, within(dtype, v));
-    } else if (a->kind == CNN_NUMBER) {
-      cnn_element_set(dtype, at, a->d);
-    } else {
-      cnn_element_set_int(dtype, at, a->i);
-    }
-    at += cnn_dtype_size(dtype);
-    seen++;
-  }
-}
-
 // Whether v has the elements of y in the same order: y is dense.
 static inline bool is_alike(const cnn_view *v, const cnn_view *y) {
   if (v->ndim != y->ndim) return false;
@@ -408,7 +376,7 @@ cnn_status cnn_elementwise_run(cnn_call *call) {
   }
   if (!fn)
     return cnn_fail(call->ctx, CNN_DTYPE, "not defined for %s tensors", cnn_dtype_name(dtype));
-  fill_params(call, computed, params);
+  cnn_number_params(call, computed, params);
   if (computed == dtype && run_direct(call, fn, params)) return CNN_OK;
   job j;
   j.fn = fn;

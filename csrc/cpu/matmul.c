@@ -17,6 +17,7 @@
 #include "cpu/elementwise.h"
 #include "cpu/gemm.h"
 #include "cpu/tasks.h"
+#include "engine/product.h"
 
 #define THREAD_LEAST (1 << 16) // multiply-adds that are worth a thread
 
@@ -31,128 +32,7 @@
 
 enum { WAY_OWN, WAY_ACCEL };
 
-// A dim of the batch: strides in elements.
-typedef struct batch_dim {
-  int64_t size, a, b, c;
-} batch_dim;
-
-typedef struct product {
-  cnn_dtype dtype;
-  int64_t m, n, k;
-  const char *a, *b;
-  char *c;
-  int64_t a_rs, a_cs, b_rs, b_cs, c_rs; // C's columns are adjacent
-  int n_outer, n_sum;
-  batch_dim outer[CNN_MAX_DIMS], sum[CNN_MAX_DIMS]; // innermost first
-  int64_t outer_count, sum_count;
-  double alpha, beta;
-  const cnn_view *start; // what C holds before, NULL: nothing (beta is 0 then)
-  const char *bias;      // start, where it is one row that is added to every row as it is
-} product;
-
-// ---------------------------------------------------------------------------------------------
-// Building a product
-
-// One more dim around it all.
-static void add_dim(product *p, int64_t size, int64_t a, int64_t b, int64_t c) {
-  if (size == 1) return;
-  bool summed = c == 0;
-  if (summed && size == 0) {
-    p->k = 0; // an empty sum
-    return;
-  }
-  // Rows: B is shared, and the rows of A and of C go on evenly.
-  if (!summed && b == 0 && (p->m == 1 || (a == p->m * p->a_rs && c == p->m * p->c_rs))) {
-    if (p->m == 1) p->a_rs = a, p->c_rs = c;
-    p->m *= size;
-    return;
-  }
-  // The inner dim: columns of A and rows of B go on evenly.
-  if (summed && (p->k == 1 || (a == p->k * p->a_cs && b == p->k * p->b_rs))) {
-    if (p->k == 1) p->a_cs = a, p->b_rs = b;
-    p->k *= size;
-    return;
-  }
-  batch_dim *list = summed ? p->sum : p->outer;
-  int *n = summed ? &p->n_sum : &p->n_outer;
-  batch_dim *last = *n ? &list[*n - 1] : NULL;
-  if (last && a == last->a * last->size && b == last->b * last->size && c == last->c * last->size)
-    last->size *= size;
-  else
-    list[(*n)++] = (batch_dim){size, a, b, c};
-  *(summed ? &p->sum_count : &p->outer_count) *= size;
-}
-
-// Stride of dim d counted from the last batch dim (0); 0 where the view has no such dim, or one of
-// size 1.
-static int64_t batch_stride(const cnn_view *v, int matrix_dims, int d) {
-  int at = v->ndim - matrix_dims - 1 - d;
-  return at < 0 || v->shape[at] == 1 ? 0 : v->strides[at];
-}
-static int64_t batch_size(const cnn_view *v, int matrix_dims, int d) {
-  int at = v->ndim - matrix_dims - 1 - d;
-  return at < 0 ? 1 : v->shape[at];
-}
-
-// Vectors are a row on the left and a column on the right.
-static void make(product *p, const cnn_view *x, bool tx, const cnn_view *y, bool ty,
-                 const cnn_view *out) {
-  int dx = x->ndim > 1 ? 2 : 1, dy = y->ndim > 1 ? 2 : 1, dc = dx + dy - 2;
-  const int64_t *xs = x->shape + x->ndim - dx, *xt = x->strides + x->ndim - dx;
-  const int64_t *ys = y->shape + y->ndim - dy, *yt = y->strides + y->ndim - dy;
-  int row = tx ? 1 : 0, col = dx - 1 - row;
-  p->dtype = out->dtype;
-  p->m = dx > 1 ? xs[row] : 1;
-  p->a_rs = dx > 1 ? xt[row] : 0;
-  p->k = xs[col];
-  p->a_cs = xt[col];
-  row = ty ? 1 : 0, col = 1 - row;
-  p->b_rs = yt[row];
-  p->n = dy > 1 ? ys[col] : 1;
-  p->b_cs = dy > 1 ? yt[col] : 0;
-  p->c_rs = p->n;
-  p->a = x->data, p->b = y->data, p->c = out->data;
-  p->n_outer = p->n_sum = 0;
-  p->outer_count = p->sum_count = 1;
-  p->alpha = 1;
-  p->beta = 0;
-  p->start = NULL;
-  p->bias = NULL;
-  int nx = x->ndim - dx, ny = y->ndim - dy, n = nx > ny ? nx : ny;
-  for (int d = 0; d < n; d++) {
-    int64_t size = batch_size(x, dx, d) == 1 ? batch_size(y, dy, d) : batch_size(x, dx, d);
-    add_dim(p, size, batch_stride(x, dx, d), batch_stride(y, dy, d), batch_stride(out, dc, d));
-  }
-}
-
-// C starts as beta * start, which broadcasts to it.
-static void start_with(product *p, const cnn_view *start, double beta) {
-  if (beta == 0) return;
-  p->beta = beta;
-  p->start = start;
-  int last = start->ndim - 1;
-  if (beta != 1 || p->alpha != 1 || start->ndim < 1 || start->shape[last] != p->n) return;
-  for (int d = 0; d < last; d++)
-    if (start->shape[d] != 1) return;
-  if (start->strides[last] == 1 || p->n == 1) p->bias = start->data;
-}
-
-static void make_from_call(const cnn_call *call, product *p) {
-  const cnn_view *in = call->in;
-  if (call->n_in == 2) {
-    bool to = call->n_args == 5;
-    make(p, &in[0], to && call->args[3].i, &in[1], to && call->args[4].i, &call->out[0]);
-  } else if (call->n_args == 3) { // linear
-    make(p, &in[0], false, &in[1], true, &call->out[0]);
-    if (cnn_view_present(&in[2])) start_with(p, &in[2], 1);
-  } else {
-    make(p, &in[1], false, &in[2], false, &call->out[0]);
-    p->alpha = cnn_arg_number(&call->args[4]);
-    start_with(p, &in[0], cnn_arg_number(&call->args[3]));
-  }
-}
-
-static double work(const product *p) {
+static double work(const cnn_product *p) {
   return (double)p->m * (double)p->n * (double)p->k * (double)p->sum_count;
 }
 
@@ -160,11 +40,11 @@ static double work(const product *p) {
 // The plugin
 
 // Dims beyond the innermost batch dim are a loop of calls.
-static cnn_accel_plan *accel_plan(const product *p, size_t *scratch) {
+static cnn_accel_plan *accel_plan(const cnn_product *p, size_t *scratch) {
   if (p->n_sum || p->alpha != 1 || (p->beta != 0 && !p->bias)) return NULL;
   if (p->dtype != CNN_F32 && p->dtype != CNN_BF16) return NULL;
   if (p->dtype == CNN_F32 && (p->m < ACCEL_ROWS || p->n < ACCEL_COLS)) return NULL;
-  const batch_dim *batch = p->n_outer ? &p->outer[0] : NULL;
+  const cnn_product_dim *batch = p->n_outer ? &p->outer[0] : NULL;
   double calls = batch ? (double)(p->outer_count / batch->size) : 1;
   double least = p->dtype == CNN_F32 ? ACCEL_LEAST : ACCEL_HALF;
   if (work(p) * (double)p->outer_count / calls < least) return NULL;
@@ -190,23 +70,12 @@ static cnn_accel_plan *accel_plan(const product *p, size_t *scratch) {
   return accel->gemm(&d, cnn_num_threads(), scratch);
 }
 
-// The offsets of element `at` of the dims from `first` on.
-static void offsets(const batch_dim *dims, int first, int n, int64_t at, int64_t *a, int64_t *b,
-                    int64_t *c) {
-  *a = *b = *c = 0;
-  for (int d = first; d < n; d++) {
-    int64_t i = at % dims[d].size;
-    at /= dims[d].size;
-    *a += i * dims[d].a, *b += i * dims[d].b, *c += i * dims[d].c;
-  }
-}
-
-static bool accel_run(const product *p, cnn_accel_plan *plan, void *scratch) {
+static bool accel_run(const cnn_product *p, cnn_accel_plan *plan, void *scratch) {
   const cnn_accel *accel = cnn_accel_get();
   int64_t size = (int64_t)cnn_dtype_size(p->dtype), a, b, c;
   int64_t calls = p->n_outer ? p->outer_count / p->outer[0].size : 1;
   for (int64_t i = 0; accel && i < calls; i++) {
-    offsets(p->outer, 1, p->n_outer, i, &a, &b, &c);
+    cnn_product_offsets(p->outer, 1, p->n_outer, i, &a, &b, &c);
     void *args[] = {(void *)(uintptr_t)(p->a + a * size), (void *)(uintptr_t)(p->b + b * size),
                     (void *)(uintptr_t)p->bias, p->c + c * size};
     if (!accel->run(plan, args, scratch)) return false;
@@ -222,7 +91,7 @@ typedef struct matrix {
   int64_t rs, cs;
 } matrix;
 
-static void multiply(const product *p, matrix a, matrix b, double beta, void *c, int64_t c_rs,
+static void multiply(const cnn_product *p, matrix a, matrix b, double beta, void *c, int64_t c_rs,
                      void *scratch) {
   if (p->dtype == CNN_F64)
     cnn_gemm_f64(p->m, p->n, p->k, p->alpha, a.data, a.rs, a.cs, b.data, b.rs, b.cs, beta, c, c_rs,
@@ -268,7 +137,7 @@ static matrix widen(cnn_dtype dtype, const cnn_f16 *data, int64_t rows, int64_t 
     }                                                                                              \
   } while (0)
 
-static void multiply_integers(const product *p, matrix a, matrix b, double beta, void *c,
+static void multiply_integers(const cnn_product *p, matrix a, matrix b, double beta, void *c,
                               int64_t c_rs) {
   switch (p->dtype) {
   case CNN_I64: INTEGERS(int64_t); break;
@@ -280,14 +149,14 @@ static void multiply_integers(const product *p, matrix a, matrix b, double beta,
 }
 
 // What C holds before the products are added.
-static void fill_rows(const product *p, void *c) {
+static void fill_rows(const cnn_product *p, void *c) {
   size_t row = (size_t)p->n * cnn_dtype_size(p->dtype);
   for (int64_t i = 0; i < p->m; i++)
     memcpy((char *)c + (size_t)(i * p->c_rs) * cnn_dtype_size(p->dtype), p->bias, row);
 }
 
 // Scratch of one matrix product: for half types A, B and C as floats, then what the product needs.
-static size_t own_scratch(const product *p) {
+static size_t own_scratch(const cnn_product *p) {
   if (!cnn_dtype_is_float(p->dtype)) return 0;
   size_t need = cnn_align(cnn_gemm_scratch(p->dtype == CNN_F64 ? 8 : 4, p->m, p->n, p->k));
   if (!cnn_dtype_is_half(p->dtype)) return need;
@@ -295,7 +164,7 @@ static size_t own_scratch(const product *p) {
          cnn_align((size_t)(p->m * p->n) * 4);
 }
 
-static void one_half(const product *p, int64_t a_at, int64_t b_at, cnn_f16 *c, char *scratch) {
+static void one_half(const cnn_product *p, int64_t a_at, int64_t b_at, cnn_f16 *c, char *scratch) {
   float *fa = (float *)(void *)scratch;
   scratch += cnn_align((size_t)(p->m * p->k) * 4);
   float *fb = (float *)(void *)scratch;
@@ -306,7 +175,7 @@ static void one_half(const product *p, int64_t a_at, int64_t b_at, cnn_f16 *c, c
     cnn_convert(p->n, p->dtype, c + i * p->c_rs, CNN_F32, fc + i * p->n);
   for (int64_t s = 0; s < p->sum_count; s++) {
     int64_t a, b, unused;
-    offsets(p->sum, 0, p->n_sum, s, &a, &b, &unused);
+    cnn_product_offsets(p->sum, 0, p->n_sum, s, &a, &b, &unused);
     a += a_at, b += b_at;
     matrix ma =
         widen(p->dtype, (const cnn_f16 *)(const void *)p->a + a, p->m, p->k, p->a_rs, p->a_cs, fa);
@@ -320,9 +189,9 @@ static void one_half(const product *p, int64_t a_at, int64_t b_at, cnn_f16 *c, c
 
 // Matrix `at` of the batch.
 static void one(const void *arg, int64_t at, char *scratch) {
-  const product *p = arg;
+  const cnn_product *p = arg;
   int64_t a_at, b_at, c_at, a, b, unused, size = (int64_t)cnn_dtype_size(p->dtype);
-  offsets(p->outer, 0, p->n_outer, at, &a_at, &b_at, &c_at);
+  cnn_product_offsets(p->outer, 0, p->n_outer, at, &a_at, &b_at, &c_at);
   char *c = p->c + c_at * size;
   if (p->bias) fill_rows(p, c);
   if (cnn_dtype_is_half(p->dtype)) {
@@ -330,7 +199,7 @@ static void one(const void *arg, int64_t at, char *scratch) {
     return;
   }
   for (int64_t s = 0; s < p->sum_count; s++) {
-    offsets(p->sum, 0, p->n_sum, s, &a, &b, &unused);
+    cnn_product_offsets(p->sum, 0, p->n_sum, s, &a, &b, &unused);
     matrix ma = {p->a + (a_at + a) * size, p->a_rs, p->a_cs};
     matrix mb = {p->b + (b_at + b) * size, p->b_rs, p->b_cs};
     double beta = s == 0 ? p->beta : 1;
@@ -345,7 +214,7 @@ static void one(const void *arg, int64_t at, char *scratch) {
 // Kernels
 
 // Small matrices one by one in parallel, large ones one after the other, each in parallel.
-static void plan_batch(const product *p, cnn_tasks *t) {
+static void plan_batch(const cnn_product *p, cnn_tasks *t) {
   int64_t threads = cnn_num_threads();
   if (p->outer_count < threads && work(p) >= 2 * THREAD_LEAST) threads = 1;
   cnn_tasks_plan(t, p->outer_count, own_scratch(p));
@@ -353,11 +222,11 @@ static void plan_batch(const product *p, cnn_tasks *t) {
 }
 
 static cnn_status plan_product(cnn_call *call) {
-  product p;
+  cnn_product p;
   cnn_tasks t;
   size_t own, accel = 0;
   if (cnn_view_numel(&call->out[0]) == 0) return CNN_OK;
-  make_from_call(call, &p);
+  cnn_product_make(call, &p);
   plan_batch(&p, &t);
   own = cnn_tasks_bytes(&t);
   call->handle = accel_plan(&p, &accel);
@@ -367,10 +236,10 @@ static cnn_status plan_product(cnn_call *call) {
 }
 
 static cnn_status run_product(cnn_call *call) {
-  product p;
+  cnn_product p;
   cnn_tasks t;
   if (cnn_view_numel(&call->out[0]) == 0) return CNN_OK;
-  make_from_call(call, &p);
+  cnn_product_make(call, &p);
   if (call->way == WAY_ACCEL && accel_run(&p, call->handle, call->scratch)) return CNN_OK;
   if (p.start && !p.bias) cnn_copy_view(&call->out[0], p.start);
   plan_batch(&p, &t);

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "engine/device.h"
 #include "engine/history.h"
 #include "engine/watch.h"
 #include "memory/simulation.h"
@@ -306,12 +307,15 @@ static void fill_view(cnn_view *v, const cnn_tensor *t) {
   v->dtype = (cnn_dtype)t->dtype;
 }
 
-// Number operands become 0-d elements of the common dtype.
+// Number operands become 0-d elements of the common dtype. Numbers in the CPU's memory have no
+// shape.
 static void fill_views(dispatch *d) {
   for (int i = 0; i < d->n_in; i++) {
     cnn_view *v = &d->views[i];
     if (d->in[i]) {
       fill_view(v, d->in[i]);
+      if (d->in[i]->device.type == CNN_CPU && d->infer.device.type != CNN_CPU && v->ndim == 0)
+        v->shape = v->strides = NULL;
       continue;
     }
     const cnn_arg *a = &d->args[d->e->arg_of[d->declared[i]]];
@@ -328,7 +332,11 @@ static void fill_views(dispatch *d) {
   }
 }
 
-static cnn_status run_with_scratch(dispatch *d, cnn_call *call) {
+static cnn_status launch(cnn_call *call, const cnn_backend *backend) {
+  return backend->run ? backend->run(call) : call->kernel->run(call);
+}
+
+static cnn_status run_with_scratch(dispatch *d, cnn_call *call, const cnn_backend *backend) {
   cnn_buffer *scratch;
   uint8_t kind = d->ctx->kind;
   d->ctx->kind = CNN_KIND_WORKSPACE;
@@ -336,7 +344,7 @@ static cnn_status run_with_scratch(dispatch *d, cnn_call *call) {
   d->ctx->kind = kind;
   CNN_TRY(status);
   call->scratch = scratch->data;
-  if (d->infer.device.type != CNN_META) status = call->kernel->run(call);
+  if (d->infer.device.type != CNN_META) status = launch(call, backend);
   cnn_unref(scratch);
   return status;
 }
@@ -347,11 +355,43 @@ static void simulate_view(cnn_view *v, const cnn_tensor *t) {
   if (at) v->data = at + t->offset * (int64_t)cnn_dtype_size((cnn_dtype)t->dtype);
 }
 
+// Whether it is the op that takes a tensor from one device to another. (To and from meta nothing
+// is taken.)
+static bool is_move(const dispatch *d, cnn_device to) {
+  return d->id == cnn_ops_of_engine()->to_device && d->in[0]->device.type != CNN_META &&
+         to.type != CNN_META && !cnn_device_equal(d->in[0]->device, to);
+}
+
+// Two devices can exchange bytes only: the rest of a copy is done before, or after, on either.
+static cnn_status bring(dispatch *d) {
+  cnn_tensor *x = d->in[0];
+  if (d->id == cnn_ops_of_engine()->copy_) {
+    if (d->in[1]->device.type == CNN_META || cnn_device_equal(d->in[1]->device, x->device))
+      return CNN_OK;
+    return replace(d, 1, cnn_ops_of_engine()->to_device,
+                   CNN_ARGS(CNN_A_T(d->in[1]), CNN_A_DEVICE(x->device), d->args[2]));
+  }
+  if (d->id != cnn_ops_of_engine()->to_device) return CNN_OK;
+  cnn_device to = cnn_device_decode(d->args[1].i);
+  CNN_TRY(cnn_device_ready(d->ctx, to));
+  if (!is_move(d, to) || cnn_strides_dense(x->ndim, x->shape, x->strides)) return CNN_OK;
+  return replace(d, 0, cnn_ops_of_engine()->clone, CNN_ARGS(CNN_A_T(x)));
+}
+
+static cnn_status move(dispatch *d, const cnn_tensor *out) {
+  cnn_view to, from;
+  fill_view(&to, out);
+  fill_view(&from, d->in[0]);
+  return cnn_device_move(d->ctx, &to, out->device, &from, d->in[0]->device, d->args[2].i != 0);
+}
+
 // On meta nothing runs. A simulation asks the kernel of the device that it imitates for its
 // scratch.
 static cnn_status run_kernel(dispatch *d, cnn_tensor *const *out, int n_out) {
   bool meta = d->infer.device.type == CNN_META;
   if (meta && !d->ctx->simulation) return CNN_OK;
+  if (!meta && d->e->op->flags & CNN_OP_ANY_DEVICE && n_out == 1 && is_move(d, out[0]->device))
+    return move(d, out[0]);
   cnn_device device = meta ? cnn_simulation_target(d->ctx->simulation) : d->infer.device;
   const cnn_backend *backend = cnn_backend_of((cnn_device_type)device.type);
   const cnn_kernel *kernel = backend ? backend->kernels[d->id] : NULL;
@@ -368,6 +408,8 @@ static cnn_status run_kernel(dispatch *d, cnn_tensor *const *out, int n_out) {
   }
   cnn_call call = {.ctx = d->ctx,
                    .op = d->e->op,
+                   .id = d->id,
+                   .device = device,
                    .kernel = kernel,
                    .args = d->args,
                    .n_args = d->e->spec.n,
@@ -377,10 +419,11 @@ static cnn_status run_kernel(dispatch *d, cnn_tensor *const *out, int n_out) {
                    .out = outs,
                    .planning = true,
                    .rng = d->ctx->rng};
-  if (kernel->plan) CNN_TRY(kernel->plan(&call));
+  if (device.type == CNN_CUDA) call.stream = d->ctx->streams[device.index];
+  if (kernel->plan) CNN_TRY(backend->plan ? backend->plan(&call) : kernel->plan(&call));
   call.planning = false;
-  if (call.scratch_bytes > 0) return run_with_scratch(d, &call);
-  return meta ? CNN_OK : kernel->run(&call);
+  if (call.scratch_bytes > 0) return run_with_scratch(d, &call, backend);
+  return meta ? CNN_OK : launch(&call, backend);
 }
 
 static cnn_status check_recordable(dispatch *d, const cnn_dtype *dtypes, int n_out) {
@@ -610,6 +653,7 @@ static cnn_status start(dispatch *d, const cnn_arg *args, int n_args) {
 static cnn_status run(dispatch *d, const cnn_arg *args, int n_args, cnn_results *r) {
   const cnn_op *op = d->e->op;
   CNN_TRY(start(d, args, n_args));
+  if (op->flags & CNN_OP_ANY_DEVICE) CNN_TRY(bring(d));
   CNN_TRY(promote(d));
   CNN_TRY(infer(d));
   // A fused op without a derivative of its own is differentiated through its composite.

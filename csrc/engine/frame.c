@@ -111,7 +111,7 @@ static cnn_status read_bytes(cnn_context *ctx, const cnn_tensor *t, void *elemen
     return CNN_OK;
   }
   cnn_device cpu = {CNN_CPU, 0};
-  return backend->copy(ctx, element, cpu, cnn_data(t), t->device, size);
+  return backend->copy(ctx, element, cpu, cnn_data(t), t->device, size, false);
 }
 
 cnn_status cnn_read_element(cnn_context *ctx, const cnn_tensor *t, double *value) {

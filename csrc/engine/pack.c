@@ -159,7 +159,8 @@ static cnn_status fill(cnn_packer *p, cnn_context *ctx, cnn_tensor *packed, cons
     return CNN_OK;
   }
   const cnn_backend *backend = cnn_backend_of((cnn_device_type)t->device.type);
-  return backend->copy(ctx, packed->buffer->data, packed->device, from, t->device, (size_t)s.bytes);
+  return backend->copy(ctx, packed->buffer->data, packed->device, from, t->device, (size_t)s.bytes,
+                       false);
 }
 
 cnn_status cnn_packer_create(cnn_context *ctx, const char *path, cnn_packer **out) {

@@ -51,14 +51,19 @@ typedef struct cnn_op_entry {
 typedef struct cnn_backend {
   const char *name;
   const cnn_kernel *const *kernels;
-  // Bytes between host and device memory; NULL for the CPU.
+  // What stands around the kernels of a device (its context, errors, counts). NULL for the CPU.
+  cnn_status (*plan)(cnn_call *call);
+  cnn_status (*run)(cnn_call *call);
+  // Bytes between memories, one of which is the device's own; NULL for the CPU. The bytes are there
+  // when it returns, unless it is not to block: then, on the device's current stream.
   cnn_status (*copy)(cnn_context *ctx, void *to, cnn_device to_device, const void *from,
-                     cnn_device from_device, size_t bytes);
+                     cnn_device from_device, size_t bytes, bool non_blocking);
 } cnn_backend;
 
 // The few ops that the engine itself uses, by id.
 typedef struct cnn_engine_ops {
   int cast, sum_to, add, clone, copy_, full, view_gather, view_scatter, has_nan, to_device;
+  const char *const *names; // of all ops, by id, as ops.def writes them: no two are alike
 } cnn_engine_ops;
 
 // Installs the op table; returns NULL or what is wrong with a descriptor. Called once.

@@ -2,6 +2,8 @@
 // Lua arguments by a spec string: positions first, then one trailing table of options.
 #include "lua/state.h"
 
+#include "engine/device.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -403,8 +405,7 @@ cnn_device cnn_check_device(lua_State *L, cnn_lua *S, int i, const char *functio
   if (lua_type(L, i) != LUA_TSTRING || !cnn_device_parse(lua_tostring(L, i), &device))
     cnn_error(L, S, "%s: unknown device %s: use \"cpu\", \"meta\", \"cuda\" or \"cuda:N\"",
               function, cnn_describe(L, i, got, sizeof got));
-  if (device.type == CNN_CUDA && !cnn_backend_of(CNN_CUDA))
-    cnn_error(L, S, "%s: device \"%s\" is not available: this build has no CUDA plugin", function,
-              lua_tostring(L, i));
+  if (cnn_device_ready(&S->ctx, device) != CNN_OK)
+    cnn_error(L, S, "%s: %s", function, S->ctx.message);
   return device;
 }

@@ -250,7 +250,7 @@ static int l_backward(lua_State *L) {
   }
   unsigned flags = flag(L, options, "retain_graph", CNN_BACKWARD_RETAIN) |
                    flag(L, options, "create_graph", CNN_BACKWARD_CREATE);
-  cnn_pace(L, S);
+  cnn_pace_backward(L, S);
   cnn_box *box = cnn_push_box(L, S, CNN_BOX_ENGINE);
   CNN_WITH_ROOM(L, S, status,
                 cnn_engine_create(&S->ctx, &x, gradient ? &gradient : NULL, 1, NULL, 0, flags, &e));

@@ -392,5 +392,6 @@ __attribute__((visibility("default"))) int luaopen_cnn_core(lua_State *L) {
   cnn_open_io(L, S);
   cnn_open_data(L, S);
   cnn_open_pool(L, S);
+  cnn_open_cuda(L, S);
   return 1;
 }

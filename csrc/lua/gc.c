@@ -7,6 +7,11 @@
 //     collection), a collection is due. It is put off while collections would take more than a
 //     share of the time; the share rises from `budget` to everything as live bytes go from a
 //     quarter to 80 % of the device's limit.
+//   - On entry of backward one is due when handles may keep alive what backward would free: results
+//     of a quarter of the minimum, and of an eighth of the live bytes, were handed out since the
+//     last backward. (A forward in Lua leaves a handle on every intermediate, and a native module
+//     none.) It runs if there is time for it at every backward, as often as they come, or not at
+//     all: only at all of them does it lower the peak.
 //   - What a collection takes is measured by the clock on the wall, on which a process that had to
 //     wait for its core looks slow: one measurement may at most double what is believed.
 //   - After an out-of-memory a full collection runs, whatever it costs.
@@ -114,11 +119,15 @@ static double allowed_share(const cnn_lua *S, const cnn_pool *pool) {
   return S->budget + (1 - S->budget) * (used - 0.25) / 0.55;
 }
 
+// Whether a collection every `seconds` would take more than a share of the time, d / (d + pause).
+static bool too_often(const cnn_lua *S, double seconds, double share) {
+  return share < 1 && seconds < S->cost * (1 - share) / share;
+}
+
 // *soft is the threshold that `live` bytes of a pool have passed.
 static void over_threshold(lua_State *L, cnn_lua *S, cnn_pool *pool, int64_t live, int64_t *soft) {
   double start = now(), share = allowed_share(S, pool);
-  // d / (d + pause) <= share
-  if (share < 1 && start - S->last_end < S->cost * (1 - share) / share) {
+  if (too_often(S, start - S->last_end, share)) {
     // Not yet: look again when as much again has been allocated, not at every call.
     *soft = live + live / 16;
     return;
@@ -149,6 +158,24 @@ void cnn_pace(lua_State *L, cnn_lua *S) {
     live = cnn_pool_live(S->pool->box.object);
     if (live > S->pool->soft) over_threshold(L, S, pool, live, &S->pool->soft);
   }
+}
+
+void cnn_pace_backward(lua_State *L, cnn_lua *S) {
+  cnn_pace(L, S);
+  double start = now(), since = start - S->last_backward;
+  int64_t handed = S->handed, soft = S->soft;
+  S->handed = 0;
+  S->last_backward = start;
+  if (S->in_gc || !S->paced || handed < S->soft_minimum / 4) return;
+  cnn_pool *pool = paced_pool();
+  if (!pool || handed < cnn_pool_live(pool) / 8) return;
+  if (S->cost == 0) S->cost = SLOW_PACE * lua_gc(L, LUA_GCCOUNT, 0);
+  if (start - S->last_end < since) since = start - S->last_end;
+  if (too_often(S, since, allowed_share(S, pool))) return;
+  run_protected(L, S, soft_collect);
+  note(L, S, pool, start);
+  // Live bytes are at their height: no measure for what may gather before the next collection.
+  if (S->soft > soft) S->soft = soft;
 }
 
 bool cnn_make_room(lua_State *L, cnn_lua *S) {
@@ -226,5 +253,6 @@ void cnn_open_gc(lua_State *L, cnn_lua *S) {
   S->soft_minimum = INT64_C(64) << 20;
   S->soft = S->soft_minimum;
   S->budget = 0.05;
+  S->last_backward = now();
   cnn_set_functions(L, S, functions);
 }

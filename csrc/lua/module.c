@@ -525,7 +525,7 @@ static int l_call(lua_State *L) {
   CNN_WITH_ROOM(L, S, status, cnn_forward_run(fw, &r));
   cnn_forward_free(fw);
   if (status != CNN_OK) return cnn_raise(L, S, status);
-  box->object = r.t[0];
+  cnn_box_result(S, box, r.t[0]);
   return 1;
 }
 
@@ -561,7 +561,7 @@ static int l_compute(lua_State *L) {
   cnn_box *box = cnn_push_tensor_box(L, S, lua_upvalueindex(2));
   CNN_WITH_ROOM(L, S, status, compute(S, m, in, &out));
   if (status != CNN_OK) return cnn_raise(L, S, status);
-  box->object = out;
+  cnn_box_result(S, box, out);
   return 1;
 }
 

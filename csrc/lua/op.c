@@ -24,7 +24,7 @@ static int op_fixed(lua_State *L, cnn_lua *S, int id, const cnn_op_entry *e, cnn
   for (int i = 0; i < e->n_results; i++) boxes[i] = cnn_push_tensor_box(L, S, UP_METATABLE);
   CNN_WITH_ROOM(L, S, status, cnn_dispatch(&S->ctx, id, a->args, a->n, &r));
   if (status != CNN_OK) return cnn_raise(L, S, status);
-  for (int i = 0; i < r.n; i++) boxes[i]->object = r.t[i];
+  for (int i = 0; i < r.n; i++) cnn_box_result(S, boxes[i], r.t[i]);
   lua_pop(L, e->n_results - r.n); // an op that was chosen may give fewer
   if (e->op->flags & CNN_OP_FUNCTION) set_requires_grad(a, e, r.t[0]);
   return r.n;
@@ -70,7 +70,7 @@ static int op_list(lua_State *L, cnn_lua *S, int id, cnn_lua_args *a) {
   lua_createtable(L, r->n, 0);
   for (int i = 0; i < r->n; i++) {
     cnn_box *box = cnn_push_tensor_box(L, S, UP_METATABLE);
-    box->object = cnn_ref(r->t[i]);
+    cnn_box_result(S, box, cnn_ref(r->t[i]));
     lua_rawseti(L, -2, i + 1);
   }
   cnn_results_free(r);

@@ -29,6 +29,8 @@ typedef struct cnn_lua {
   double cost; // seconds that a collection is believed to take
   int64_t collections, soft_minimum, steps;
   double collecting; // seconds spent
+  int64_t handed;    // bytes of results that scripts got since the last backward
+  double last_backward;
   bool paced;
   cnn_scope *scope;      // the innermost open scope (scope.c)
   cnn_pool_handle *pool; // of the innermost with_pool (pool.c)
@@ -59,6 +61,9 @@ typedef enum cnn_box_kind {
   CNN_BOX_ARCHIVE,
   CNN_BOX_LOADER,
   CNN_BOX_POOL,
+  CNN_BOX_STREAM, // these three: cuda.c
+  CNN_BOX_EVENT,
+  CNN_BOX_PROGRAM,
   CNN_BOX_KINDS
 } cnn_box_kind;
 
@@ -88,6 +93,12 @@ void cnn_push_known_tensor(lua_State *L, cnn_lua *S, cnn_tensor *t);
 void cnn_box_remember(lua_State *L, cnn_lua *S, int i);
 // Pushes a nil for NULL, else like cnn_push_known_tensor.
 void cnn_push_known_or_nil(lua_State *L, cnn_lua *S, cnn_tensor *t);
+
+// Fills a box with a result, whose reference it takes.
+static inline void cnn_box_result(cnn_lua *S, cnn_box *box, cnn_tensor *t) {
+  box->object = t;
+  S->handed += cnn_numel(t) * (int64_t)cnn_dtype_size((cnn_dtype)t->dtype);
+}
 
 // Takes a tensor's box out of the scope that it is in.
 void cnn_box_unlink(cnn_box *box);
@@ -142,6 +153,8 @@ const char *cnn_nearest(const char *name, const char *names);
 
 // Called on entry of everything that allocates, before anything is held.
 void cnn_pace(lua_State *L, cnn_lua *S);
+// The same on entry of a backward pass.
+void cnn_pace_backward(lua_State *L, cnn_lua *S);
 // After CNN_OOM: collects everything and empties the pools' caches. False when that can't be done
 // now.
 bool cnn_make_room(lua_State *L, cnn_lua *S);
@@ -199,6 +212,7 @@ void cnn_open_interrupt(lua_State *L, cnn_lua *S);
 void cnn_open_module(lua_State *L, cnn_lua *S);
 void cnn_open_optim(lua_State *L, cnn_lua *S);
 void cnn_open_pool(lua_State *L, cnn_lua *S);
+void cnn_open_cuda(lua_State *L, cnn_lua *S);
 void cnn_open_simulation(lua_State *L, cnn_lua *S);
 
 typedef struct cnn_function {

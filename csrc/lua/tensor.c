@@ -194,7 +194,7 @@ static int l_requires_grad_(lua_State *L) {
 }
 
 static cnn_status convert(cnn_lua *S, cnn_tensor *t, cnn_dtype dtype, cnn_device device, int format,
-                          bool copy, cnn_tensor **out) {
+                          bool copy, bool non_blocking, cnn_tensor **out) {
   cnn_frame f;
   cnn_tensor *y = t;
   const char *outer = S->ctx.op;
@@ -202,7 +202,7 @@ static cnn_status convert(cnn_lua *S, cnn_tensor *t, cnn_dtype dtype, cnn_device
   cnn_frame_open(&f, &S->ctx);
   if ((cnn_dtype)y->dtype != dtype) y = cnn_do(&f, cast, CNN_A_T(y), CNN_A_I(dtype));
   if (y && !cnn_device_equal(y->device, device))
-    y = cnn_do(&f, to_device, CNN_A_T(y), CNN_A_DEVICE(device));
+    y = cnn_do(&f, to_device, CNN_A_T(y), CNN_A_DEVICE(device), CNN_A_I(non_blocking));
   if (y && (format == 2 ? !channels_last(y) : format == 1 && !cnn_is_contiguous(y)))
     y = cnn_do(&f, clone, CNN_A_T(y), CNN_A_I(format));
   if (y == t && copy) y = cnn_do(&f, clone, CNN_A_T(y));
@@ -211,13 +211,14 @@ static cnn_status convert(cnn_lua *S, cnn_tensor *t, cnn_dtype dtype, cnn_device
   return cnn_frame_close(&f);
 }
 
-// _to(x, dtype or nil, device or nil, memory_format or nil, copy): x itself when nothing changes.
+// _to(x, dtype or nil, device or nil, memory_format or nil, copy, non_blocking): x itself when
+// nothing changes.
 static int l_to(lua_State *L) {
   cnn_lua *S = cnn_state(L);
   cnn_tensor *t = self(L, S, "to"), *out = NULL;
   cnn_dtype dtype = lua_isnoneornil(L, 2) ? (cnn_dtype)t->dtype : cnn_check_dtype(L, S, 2, "to");
   cnn_device device = lua_isnoneornil(L, 3) ? t->device : cnn_check_device(L, S, 3, "to");
-  bool copy = lua_toboolean(L, 5);
+  bool copy = lua_toboolean(L, 5), non_blocking = lua_toboolean(L, 6);
   int format = 0;
   cnn_status status;
   if (!lua_isnoneornil(L, 4)) {
@@ -234,7 +235,7 @@ static int l_to(lua_State *L) {
   }
   cnn_pace(L, S);
   cnn_box *box = cnn_push_tensor_box(L, S, lua_upvalueindex(2));
-  CNN_WITH_ROOM(L, S, status, convert(S, t, dtype, device, format, copy, &out));
+  CNN_WITH_ROOM(L, S, status, convert(S, t, dtype, device, format, copy, non_blocking, &out));
   if (status != CNN_OK) return cnn_raise(L, S, status);
   if (out == t) {
     cnn_unref(out);

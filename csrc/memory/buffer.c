@@ -25,7 +25,30 @@ static void make_cpu_pool(void) {
   cpu_pool = cnn_pool_create(&cnn_cpu_mapper);
 }
 
+// Of GPUs, by index. A pool is made at its first use.
+static const cnn_mapper *gpu_mappers[CNN_MAX_DEVICES];
+static cnn_pool *_Atomic gpu_pools[CNN_MAX_DEVICES];
+static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER;
+
+void cnn_device_memory_install(cnn_device device, const cnn_mapper *mapper) {
+  gpu_mappers[device.index] = mapper;
+}
+
+static cnn_pool *gpu_pool(int index) {
+  cnn_pool *pool = atomic_load_explicit(&gpu_pools[index], memory_order_acquire);
+  if (pool || !gpu_mappers[index]) return pool;
+  pthread_mutex_lock(&making);
+  pool = atomic_load(&gpu_pools[index]);
+  if (!pool) {
+    pool = cnn_pool_create(gpu_mappers[index]);
+    atomic_store(&gpu_pools[index], pool);
+  }
+  pthread_mutex_unlock(&making);
+  return pool;
+}
+
 cnn_pool *cnn_device_pool(cnn_device device) {
+  if (device.type == CNN_CUDA && device.index < CNN_MAX_DEVICES) return gpu_pool(device.index);
   if (device.type != CNN_CPU) return NULL;
   if (__builtin_expect(cpu_pool == NULL, 0)) pthread_once(&cpu_once, make_cpu_pool);
   return cpu_pool;
@@ -39,6 +62,7 @@ cnn_pool *cnn_current_pool(const cnn_context *ctx, cnn_device device) {
 }
 
 const cnn_mapper *cnn_device_mapper(cnn_device device) {
+  if (device.type == CNN_CUDA && device.index < CNN_MAX_DEVICES) return gpu_mappers[device.index];
   return device.type == CNN_CPU ? &cnn_cpu_mapper : NULL;
 }
 

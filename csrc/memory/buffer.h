@@ -50,6 +50,9 @@ typedef struct cnn_buffer {
 // The pool that serves a device, made on first use. NULL (no message) when there is none.
 cnn_pool *cnn_device_pool(cnn_device device);
 
+// Makes known what pools ask of a device that a plugin brought.
+void cnn_device_memory_install(cnn_device device, const cnn_mapper *mapper);
+
 // What that pool asks of the device. NULL when there is no such device, and for `meta`.
 const cnn_mapper *cnn_device_mapper(cnn_device device);
 

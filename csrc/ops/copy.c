@@ -60,8 +60,9 @@ static void backward_copy(cnn_grad *g) {
 
 const cnn_op cnn_op_copy_ = {
     .name = "copy_",
-    .args = "x:other! src:other",
-    .doc = "Copies src, which must broadcast to x's shape, into x, converting dtype and device.",
+    .args = "x:other! src:other non_blocking:bool=false",
+    .doc = "Copies src, which must broadcast to x's shape, into x, converting dtype and device. "
+           "non_blocking lets a copy between pinned memory and a GPU go on behind the call.",
     .flags = CNN_OP_SELF | CNN_OP_ANY_DEVICE,
     .infer = infer_copy,
     .backward = backward_copy,
@@ -88,7 +89,7 @@ static void backward_to_device(cnn_grad *g) {
 
 const cnn_op cnn_op_to_device = {
     .name = "to_device",
-    .args = "x:other device:device",
+    .args = "x:other device:device non_blocking:bool=false",
     .doc = "A copy of x on a device.",
     .flags = CNN_OP_INTERNAL | CNN_OP_ANY_DEVICE,
     .infer = infer_to_device,

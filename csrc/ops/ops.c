@@ -9,6 +9,12 @@ static const cnn_op *const table[OP_COUNT] = {
 #undef CNN_OP
 };
 
+static const char *const names[OP_COUNT] = {
+#define CNN_OP(name, class, autocast) #name,
+#include "ops/ops.def"
+#undef CNN_OP
+};
+
 const char *cnn_ops_install(void) {
   const cnn_engine_ops engine_ops = {
       .cast = OP_cast,
@@ -21,6 +27,7 @@ const char *cnn_ops_install(void) {
       .view_scatter = OP_view_scatter,
       .has_nan = OP_has_nan,
       .to_device = OP_to_device,
+      .names = names,
   };
   return cnn_registry_install(table, OP_COUNT, &engine_ops);
 }

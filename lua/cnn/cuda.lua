@@ -1,30 +1,43 @@
 -- SPDX-License-Identifier: MIT
--- cnn.cuda: the GPU under PyTorch's names. Without the CUDA plugin, or without a GPU, is_available says
--- why not, and everything else raises that.
+-- cnn.cuda: GPUs under PyTorch's names. The plugin is loaded by the first call that needs it. Without
+-- it, or without a GPU, is_available says why not, and everything else raises that.
 local core = require "cnn.core"
 local memory = require "cnn.memory"
+local options = require "cnn.options"
 
+local native = core.cuda
 local fail, describe = core.fail, core.describe
 
 local cuda = {}
 
+-- ---------------------------------------------------------------------------------------------
+-- Devices
+
 -- Whether a GPU can be used; if not, also why.
-function cuda.is_available()
-  local found, why = pcall(core.memory_allocated, "cuda")
-  if found then return true end
-  return false, tostring(why):match("device \"cuda\".*") or tostring(why)
-end
+cuda.is_available = native.available
 
 -- How many GPUs there are. 0 without any.
-function cuda.device_count()
-  local n = 0
-  while pcall(core.memory_allocated, "cuda:" .. ("%d"):format(n)) do n = n + 1 end
-  return n
+cuda.device_count = native.count
+
+-- Runs all that follows on the simulator of the plugin, which computes GPU kernels on the CPU: slowly,
+-- for tests and for finding faults in kernels. Must come before the first use of a GPU.
+function cuda.simulate()
+  native.load("cnn_cuda_sim.so")
+  io.stderr:write("cnn: CUDA devices are simulated on the CPU: slow, for tests\n")
 end
 
--- "cuda", "cuda:1", or a GPU's number (from 0, as every GPU tool counts them).
+-- Whether the GPUs are simulated.
+function cuda.is_simulated()
+  local _, simulated = native.driver()
+  return simulated or false
+end
+
+-- The GPU that "cuda" means, "cuda:0" at first.
+local current = 0
+
+-- "cuda:1", or a GPU's number (from 0, as every GPU tool counts them).
 local function device_name(name, device)
-  if device == nil then return "cuda" end
+  if device == nil then return ("cuda:%d"):format(current) end
   if type(device) == "number" then device = ("cuda:%d"):format(device) end
   if type(device) ~= "string" or device:sub(1, 4) ~= "cuda" then
     fail(("cuda.%s: expected a GPU's number or name (\"cuda:0\"), got %s"):format(name, describe(device)))
@@ -38,6 +51,7 @@ local COUNTERS = {
   memory_stats = core.memory_stats, memory_summary = memory.memory_summary,
   reset_peak_memory_stats = core.reset_peak_memory_stats, empty_cache = core.empty_cache,
   mem_get_info = core.mem_get_info, synchronize = memory.synchronize,
+  get_device_properties = native.properties,
 }
 for name, f in pairs(COUNTERS) do
   cuda[name] = function(device) return f(device_name(name, device)) end
@@ -47,13 +61,211 @@ function cuda.set_per_process_memory_fraction(fraction, device)
   return memory.set_memory_fraction(fraction, device_name("set_per_process_memory_fraction", device))
 end
 
--- What only the plugin can do.
-for _, name in ipairs { "get_device_name", "get_device_properties", "current_device", "set_device", "Stream",
-  "Event", "stream", "current_stream" } do
-  cuda[name] = function()
-    local _, why = cuda.is_available()
-    return fail(("cuda.%s: %s"):format(name, why or "not available in this build"))
+function cuda.get_device_name(device)
+  return native.properties(device_name("get_device_name", device), "cuda.get_device_name").name
+end
+
+-- "Compute capability": two numbers.
+function cuda.get_device_capability(device)
+  local p = native.properties(device_name("get_device_capability", device), "cuda.get_device_capability")
+  return p.major, p.minor
+end
+
+function cuda.current_device()
+  native.properties(device_name("current_device"), "cuda.current_device")
+  return current
+end
+
+-- Sets the GPU that this module's functions mean when none is named.
+function cuda.set_device(device)
+  local name = device_name("set_device", device)
+  native.properties(name, "cuda.set_device")
+  current = tonumber(name:match(":(%d+)$")) or 0
+end
+
+-- Whether every op is waited for, so that an error is raised by the line that made it. Gives how it
+-- was.
+cuda.set_sync = native.set_sync
+
+-- Whether products and convolutions of float32 may round their factors to TF32, several times faster
+-- and with 10 bits of mantissa. Off at first. Gives how it was.
+cuda.allow_tf32 = native.allow_tf32
+
+-- Waits for all GPUs and gives up their libraries' handles.
+cuda.shutdown = native.shutdown
+
+-- A list of the ops that have no kernel here.
+cuda.missing_ops = native.missing
+
+-- ---------------------------------------------------------------------------------------------
+-- Streams and events
+
+-- Handles by stream, so that current_stream gives the one that was set.
+local streams = setmetatable({}, { __mode = "v" })
+cuda._current_streams = {} -- these must not be collected
+
+local function known(stream)
+  streams[native.stream_key(stream)] = stream
+  return stream
+end
+
+-- cnn.cuda.Stream{device =, priority =}: work given to it (cnn.cuda.stream) goes on beside that of
+-- others. A lower number is a higher priority.
+function cuda.Stream(...)
+  local o = options.read("cuda.Stream", { "device", "priority" }, ...)
+  return known(native.new_stream(device_name("Stream", o.device), o.priority))
+end
+
+function cuda.default_stream(device)
+  return known(native.default_stream(device_name("default_stream", device)))
+end
+
+function cuda.current_stream(device)
+  local name = device_name("current_stream", device)
+  return streams[native.current_key(name)] or cuda.default_stream(name)
+end
+
+-- Calls fn(...) with the stream as the current one of its device; gives fn's results.
+cuda.stream = native.with_stream
+
+-- Makes the stream the current one of its device from now on.
+function cuda.set_stream(stream)
+  native.set_stream(stream)
+  cuda._current_streams[stream:device()] = stream
+end
+
+-- cnn.cuda.Event{enable_timing = true}
+function cuda.Event(...)
+  local o = options.read("cuda.Event", { "enable_timing" }, ...)
+  return native.new_event(o.enable_timing)
+end
+
+local stream_methods, event_methods = native.stream_metatable.__index, native.event_metatable.__index
+
+-- event:record(stream): done when the stream (the current one) has come to this point. Gives itself.
+function event_methods.record(event, stream)
+  return native.event_record(event, stream or cuda.current_stream())
+end
+
+-- event:wait(stream): what comes later on the stream (the current one) waits for the event.
+function event_methods.wait(event, stream)
+  (stream or cuda.current_stream()):wait_event(event)
+  return event
+end
+
+-- stream:record_event(event): a new event without one. Gives it.
+function stream_methods.record_event(stream, event)
+  return native.event_record(event or cuda.Event(), stream)
+end
+
+function stream_methods.wait_stream(stream, other)
+  return stream:wait_event(other:record_event())
+end
+
+function native.stream_metatable.__tostring(stream)
+  local key = native.stream_key(stream)
+  return ("cnn.cuda.Stream(%s, %s)"):format(stream:device(), key:match(":(.*)"))
+end
+function native.stream_metatable.__eq(a, b)
+  return native.stream_key(a) == native.stream_key(b)
+end
+
+-- ---------------------------------------------------------------------------------------------
+-- Kernels of one's own
+
+local LETTERS = {
+  ["float"] = "f", ["double"] = "d", ["int"] = "i", ["unsigned"] = "i", ["unsigned int"] = "i",
+  ["long long"] = "l", ["unsigned long long"] = "l", ["size_t"] = "l", ["int64_t"] = "l",
+  ["uint64_t"] = "l", ["int32_t"] = "i", ["uint32_t"] = "i", ["long"] = "l", ["unsigned long"] = "l",
+}
+
+-- The letters of the parameters of a kernel, from its source.
+local function letters_of(source, name)
+  local plain = source:gsub("//[^\n]*", " "):gsub("/%*.-%*/", " ")
+  local list
+  for at in plain:gmatch("()__global__") do
+    local found, parameters = plain:sub(at):match("^__global__[^({;]-([%w_]+)%s*(%b())")
+    if found == name then list = parameters:sub(2, -2) end
   end
+  if not list then
+    fail(("cuda.kernel: the source has no kernel \"%s\" (__global__ void %s(...))"):format(name, name))
+  end
+  local letters, i = {}, 0
+  for parameter in (list .. ","):gmatch("%s*(.-)%s*,") do
+    if parameter ~= "" then
+      i = i + 1
+      if parameter:find("*", 1, true) then
+        letters[i] = parameter:find("^const%s") and "p" or "P"
+      else
+        local kind = parameter:gsub("^const%s+", ""):gsub("%s+[%w_]+$", ""):gsub("%s+", " ")
+        letters[i] = LETTERS[kind] or fail(("cuda.kernel: %s: parameter %d is \"%s\": use pointers, float, double, "
+          .. "int or long long"):format(name, i, parameter))
+      end
+    end
+  end
+  return table.concat(letters)
+end
+
+local function three(what, v)
+  if type(v) == "number" then return v, 1, 1 end
+  if type(v) == "table" then return v[1] or 1, v[2] or 1, v[3] or 1 end
+  return fail(("kernel: %s must be a number or a list of up to three, got %s"):format(what, describe(v)))
+end
+
+local programs = setmetatable({}, { __mode = "k" })
+
+-- cnn.cuda.kernel(source, name, {device =, options =}): a CUDA kernel, compiled now. Call it with where
+-- it runs, then its arguments: tensors for pointers, numbers.
+--   local axpy = cnn.cuda.kernel([[
+--     extern "C" __global__ void axpy(float a, const float *x, float *y, int n) { ... }]], "axpy")
+--   axpy({grid = 4, block = 256, shared = 0}, 2, x, y, n)
+function cuda.kernel(source, name, ...)
+  for i, text in ipairs { source or false, name or false } do
+    if type(text) ~= "string" then
+      fail(("cuda.kernel: argument %d: expected a string, got %s"):format(i, describe(text or nil)))
+    end
+  end
+  local o = options.read("cuda.kernel", { "device", "options" }, ...)
+  local letters = letters_of(source, name)
+  local program = native.new_program(device_name("kernel", o.device), source, name, o.options)
+  programs[program] = { name = name, letters = letters }
+  return program
+end
+
+function native.program_metatable.__call(program, where, ...)
+  if type(where) ~= "table" then
+    fail("kernel: argument 1: expected {grid =, block =, shared =}, got " .. describe(where))
+  end
+  options.check("kernel", where, { "grid", "block", "shared" })
+  local gx, gy, gz = three("grid", where.grid)
+  local bx, by, bz = three("block", where.block)
+  return native.launch(program, programs[program].letters, gx, gy, gz, bx, by, bz, where.shared or 0, ...)
+end
+
+function native.program_metatable.__tostring(program)
+  return ("cnn.cuda.kernel(%s)"):format(programs[program].name)
+end
+
+-- ---------------------------------------------------------------------------------------------
+-- Counts
+
+local KEYS = { "kernels", "to_device", "to_host", "within", "syncs" }
+
+-- cnn.count_launches(fn, ...): what fn(...) launched and moved on GPUs, as a table: kernels, bytes
+-- copied to_device, to_host and within, syncs, and by_op with the same of each op. Then fn's results.
+function cuda.count_launches(fn, ...)
+  options.expect_callable("count_launches", "argument 1 (fn)", fn)
+  native.counts_clear()
+  local function done(...)
+    local by_op, total = native.counts(), {}
+    for _, key in ipairs(KEYS) do
+      total[key] = 0
+      for _, c in pairs(by_op) do total[key] = total[key] + c[key] end
+    end
+    total.by_op = by_op
+    return total, ...
+  end
+  return done(fn(...))
 end
 
 return cuda

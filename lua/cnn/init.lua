@@ -40,6 +40,7 @@ local MODULES = {
 -- Functions by the file that has them.
 local FUNCTIONS = {
   ["cnn.autograd"] = { "grad", "Function" },
+  ["cnn.cuda"] = { "count_launches" },
   ["cnn.checkpoint"] = { "checkpoint", "checkpoint_sequential" },
   ["cnn.estimate"] = { "bytes_per_parameter", "estimate", "max_batch", "measure_memory" },
   ["cnn.gradcheck"] = { "gradcheck" },

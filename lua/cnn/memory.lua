@@ -69,9 +69,7 @@ function memory.set_memory_fraction(fraction, dev)
 end
 
 -- Waits until the device has done all that was asked of it. The CPU always has.
-function memory.synchronize(dev)
-  core.memory_allocated(dev) -- for the device's name
-end
+memory.synchronize = core.cuda.synchronize
 
 -- ---------------------------------------------------------------------------------------------
 -- For people

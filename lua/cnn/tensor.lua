@@ -63,9 +63,9 @@ local TO_OPTIONS = { "device", "dtype", "non_blocking", "copy", "memory_format" 
 
 -- The target that the arguments of `to` name, in any of its forms: to("cuda"), to("float16"),
 -- to("cuda", "float16"), to(y), to{device =, dtype =, copy =, memory_format =}. Booleans after them are
--- non_blocking and copy. Gives dtype, device, memory_format and copy; nil: as it is.
+-- non_blocking and copy. Gives dtype, device, memory_format, copy and non_blocking; nil: as it is.
 function tensor.target(name, ...)
-  local dtype, device, format, copy, booleans
+  local dtype, device, format, copy, non_blocking, booleans
   for i = 1, select("#", ...) do
     local value = select(i, ...)
     if type(value) == "string" then
@@ -79,23 +79,27 @@ function tensor.target(name, ...)
     elseif is_tensor(value) then
       dtype, device = value.dtype, value.device
     elseif type(value) == "boolean" then
-      if booleans then copy = value end
+      if booleans then copy = value else non_blocking = value end
       booleans = true
     elseif options.is_options(value) or options.is_empty(value) then
       options.check(name, value, TO_OPTIONS)
       dtype, device = value.dtype or dtype, value.device or device
       format, copy = value.memory_format, value.copy or copy
+      non_blocking = value.non_blocking or non_blocking
     elseif value ~= nil then
       fail(("%s: argument %d: expected a dtype, a device, a tensor or a table of options, got %s"):format(
         name, i + 1, describe(value)))
     end
   end
-  return dtype, device, format, copy
+  return dtype, device, format, copy, non_blocking
 end
 
 function methods.to(x, ...)
   return convert(x, tensor.target("to", ...))
 end
+
+-- A copy of the CPU tensor x in pinned memory, from which a GPU reads without waiting.
+methods.pin_memory, methods.is_pinned = core.cuda.pin_memory, core.cuda.is_pinned
 
 function methods.type_as(x, y)
   if not is_tensor(y) then fail("type_as: argument 2: expected a tensor, got " .. describe(y)) end

@@ -1076,16 +1076,22 @@ function cnn.conv_transpose3d(input, weight, bias, stride, padding, output_paddi
 ---@overload fun(self: cnn.Tensor, weight: cnn.Tensor, options: {bias?: cnn.Tensor, stride?: integer|integer[], padding?: integer|integer[], output_padding?: integer|integer[], groups?: integer, dilation?: integer|integer[]}): cnn.Tensor
 function Tensor:conv_transpose3d(weight, bias, stride, padding, output_padding, groups, dilation) end
 
----Copies src, which must broadcast to x's shape, into x, converting dtype and device.
+---Copies src, which must broadcast to x's shape, into x, converting dtype and device. non_blocking lets a copy between
+---pinned memory and a GPU go on behind the call.
 ---@param x cnn.Tensor
 ---@param src cnn.Tensor
+---@param non_blocking? boolean default false
 ---@return cnn.Tensor
-function cnn.copy_(x, src) end
+---@overload fun(x: cnn.Tensor, src: cnn.Tensor, options: {non_blocking?: boolean}): cnn.Tensor
+function cnn.copy_(x, src, non_blocking) end
 
----Copies src, which must broadcast to x's shape, into x, converting dtype and device.
+---Copies src, which must broadcast to x's shape, into x, converting dtype and device. non_blocking lets a copy between
+---pinned memory and a GPU go on behind the call.
 ---@param src cnn.Tensor
+---@param non_blocking? boolean default false
 ---@return cnn.Tensor
-function Tensor:copy_(src) end
+---@overload fun(self: cnn.Tensor, src: cnn.Tensor, options: {non_blocking?: boolean}): cnn.Tensor
+function Tensor:copy_(src, non_blocking) end
 
 ---|x| with the sign of y.
 ---@param x cnn.Tensor|number
@@ -4116,6 +4122,9 @@ function Tensor:is_contiguous(...) end
 ---@return boolean
 function Tensor:is_floating_point(...) end
 
+---@return cnn.Tensor
+function Tensor:is_pinned(...) end
+
 ---@return number|boolean
 function Tensor:item(...) end
 
@@ -4127,6 +4136,9 @@ function Tensor:long(...) end
 
 ---@return integer
 function Tensor:numel(...) end
+
+---@return cnn.Tensor
+function Tensor:pin_memory(...) end
 
 ---@return table
 function Tensor:register_hook(...) end
@@ -4902,6 +4914,12 @@ function cnn.gc(options) end
 ---@param dev any
 ---@return any ...
 function cnn.synchronize(dev) end
+
+---what fn launched and copied on GPUs: kernels, to_device, to_host, syncs, by_op
+---@param fn any
+---@param ... any
+---@return any ...
+function cnn.count_launches(fn, ...) end
 
 ---tables of tensors, numbers, strings, booleans to a file
 ---@param path any

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: MIT
+// What the files of the CUDA plugin share: devices, errors, what surrounds a launch.
+//
+// Host code is C; .cu files hold kernels and what launches them, and see only kernel.h. A function
+// that fails writes its reason into the context and returns the status.
+#ifndef CNN_CUDA_PLUGIN_H
+#define CNN_CUDA_PLUGIN_H
+
+#include <cuda_runtime_api.h>
+#include <pthread.h>
+
+#include "base/context.h"
+#include "engine/driver.h"
+#include "kernel.h"
+
+typedef struct cuda_device {
+  int index;
+  bool ready; // initialised; written under the lock
+  struct cudaDeviceProp properties;
+  size_t taken;        // bytes that were not free once the context was there
+  cuda_fault *fault;   // on the device
+  cudaStream_t aside;  // for reading it, whatever other streams do
+  cnn_mapper mapper;   // what pools ask
+  bool virtual_memory; // it maps memory into reserved addresses; else cudaMalloc serves
+  struct cuda_blas *blas;
+  struct cuda_dnn *dnn;
+} cuda_device;
+
+extern cnn_host cuda_host;
+extern int cuda_count;
+
+// The device, made the current one of this thread and initialised. NULL, with the reason in the
+// context, when it can't be used.
+cuda_device *cuda_enter(cnn_context *ctx, int index);
+// The same without a context to fail in: NULL is all that is said.
+cuda_device *cuda_enter_quietly(int index);
+// An error of the runtime as a status, `what` in front of its text.
+cnn_status cuda_check(cnn_context *ctx, cudaError_t error, const char *what);
+#define CUDA_TRY(ctx, call) CNN_TRY(cuda_check(ctx, call, #call))
+
+// Waits for the stream and raises what kernels of the device have reported.
+cnn_status cuda_wait(cnn_context *ctx, cuda_device *d, cudaStream_t stream);
+// Raises what kernels of the device have reported; the device must have finished them.
+cnn_status cuda_report(cnn_context *ctx, cuda_device *d);
+
+// Counts (count.c).
+typedef enum cuda_count_kind {
+  CUDA_COUNT_KERNELS,
+  CUDA_COUNT_TO_DEVICE,
+  CUDA_COUNT_TO_HOST,
+  CUDA_COUNT_WITHIN,
+  CUDA_COUNT_SYNCS,
+  CUDA_COUNT_KINDS
+} cuda_count_kind;
+void cuda_count_add(cuda_count_kind kind, int64_t n);
+// The op that is counted for from now on, on this thread; -1 for none. Returns the one before.
+int cuda_count_for(int id);
+void cuda_counts_clear(void);
+void cuda_counts_get(int id, cnn_launch_counts *out);
+
+// Memory (memory.c).
+void cuda_memory_open(cuda_device *d);
+// A function of the driver's, by name, into the function pointer at `function`: the plugin links
+// with the runtime alone.
+bool cuda_look_up(const char *name, void *function);
+cnn_status cuda_copy(cnn_context *ctx, void *to, cnn_device to_device, const void *from,
+                     cnn_device from_device, size_t bytes, bool non_blocking);
+cnn_status cuda_host_alloc(cnn_context *ctx, size_t bytes, void **memory);
+void cuda_host_free(void *memory);
+bool cuda_host_owns(const void *memory);
+
+// Streams and events (stream.c) and programs (program.c): fill their part of the table.
+void cuda_streams_fill(cnn_driver *driver);
+void cuda_programs_fill(cnn_driver *driver);
+
+// Kernels by op (table.c).
+extern const cnn_kernel *const cuda_kernels[];
+extern const char *const cuda_op_names[];
+extern const int cuda_op_count;
+const char *cuda_op_name(int id);
+
+// Whether it is linked with the simulator.
+bool cuda_is_simulated(void);
+
+#endif

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: MIT
+// Kernels that users write, compiled at run time by NVRTC, which is opened by the first of them.
+#include <cuda.h>
+#include <dlfcn.h>
+#include <nvrtc.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "plugin.h"
+
+typedef struct program {
+  int index;
+  CUmodule module;
+  CUfunction kernel;
+} program;
+
+static struct {
+  CUresult (*load)(CUmodule *, const void *);
+  CUresult (*unload)(CUmodule);
+  CUresult (*function)(CUfunction *, CUmodule, const char *);
+  CUresult (*launch)(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+                     unsigned, CUstream, void **, void **);
+  CUresult (*error)(CUresult, const char **);
+} driver;
+
+static cnn_status check(cnn_context *ctx, CUresult r, const char *what) {
+  const char *text = "unknown error";
+  if (r == CUDA_SUCCESS) return CNN_OK;
+  driver.error(r, &text);
+  return cnn_fail(ctx, CNN_DEVICE, "CUDA: %s (%s)", text, what);
+}
+
+static struct {
+  nvrtcResult (*create)(nvrtcProgram *, const char *, const char *, int, const char *const *,
+                        const char *const *);
+  nvrtcResult (*destroy)(nvrtcProgram *);
+  nvrtcResult (*compile)(nvrtcProgram, int, const char *const *);
+  nvrtcResult (*name)(nvrtcProgram, const char *);
+  nvrtcResult (*lowered)(nvrtcProgram, const char *, const char **);
+  nvrtcResult (*log_size)(nvrtcProgram, size_t *);
+  nvrtcResult (*log)(nvrtcProgram, char *);
+  nvrtcResult (*cubin_size)(nvrtcProgram, size_t *);
+  nvrtcResult (*cubin)(nvrtcProgram, char *);
+  const char *(*text)(nvrtcResult);
+} nvrtc;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+static bool find_nvrtc(char *reason, size_t size) {
+  static const char *const names[] = {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"};
+  static const struct {
+    const char *name;
+    void *to;
+  } wanted[] = {
+      {"nvrtcCreateProgram", &nvrtc.create},   {"nvrtcDestroyProgram", &nvrtc.destroy},
+      {"nvrtcCompileProgram", &nvrtc.compile}, {"nvrtcAddNameExpression", &nvrtc.name},
+      {"nvrtcGetLoweredName", &nvrtc.lowered}, {"nvrtcGetProgramLogSize", &nvrtc.log_size},
+      {"nvrtcGetProgramLog", &nvrtc.log},      {"nvrtcGetCUBINSize", &nvrtc.cubin_size},
+      {"nvrtcGetCUBIN", &nvrtc.cubin},         {"nvrtcGetErrorString", &nvrtc.text},
+  };
+  static bool found;
+  if (found) return true;
+  if (!cuda_look_up("cuModuleLoadData", &driver.load) ||
+      !cuda_look_up("cuModuleUnload", &driver.unload) ||
+      !cuda_look_up("cuModuleGetFunction", &driver.function) ||
+      !cuda_look_up("cuLaunchKernel", &driver.launch) ||
+      !cuda_look_up("cuGetErrorString", &driver.error)) {
+    snprintf(reason, size, "the driver can't load it");
+    return false;
+  }
+  // The simulator's stand-in is linked in; the library itself is opened.
+  void *library = cuda_is_simulated() ? RTLD_DEFAULT : NULL;
+  Dl_info self;
+  if (cuda_is_simulated() && dladdr((void *)&nvrtc, &self))
+    library = dlopen(self.dli_fname, RTLD_NOW | RTLD_NOLOAD);
+  for (size_t i = 0; !library && i < sizeof names / sizeof *names; i++)
+    library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
+  if (!library) {
+    snprintf(reason, size, "%s", dlerror());
+    return false;
+  }
+  for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
+    void *address = dlsym(library, wanted[i].name);
+    if (!address) {
+      snprintf(reason, size, "it has no %s", wanted[i].name);
+      return false;
+    }
+    memcpy(wanted[i].to, &address, sizeof address);
+  }
+  return found = true;
+}
+
+// The compiler's words, or what is wrong with it.
+static cnn_status failed(cnn_context *ctx, nvrtcProgram p, nvrtcResult r) {
+  size_t size = 0;
+  char *log = NULL;
+  if (r == NVRTC_ERROR_COMPILATION && nvrtc.log_size(p, &size) == NVRTC_SUCCESS && size > 1)
+    log = cuda_host.alloc(size);
+  if (log && nvrtc.log(p, log) == NVRTC_SUCCESS) {
+    while (size > 0 && strchr("\n ", log[size - 1])) log[--size] = '\0';
+    cnn_fail(ctx, CNN_INVALID, "the kernel does not compile:\n%s", log);
+  } else {
+    cnn_fail(ctx, CNN_INVALID, "the kernel does not compile: %s", nvrtc.text(r));
+  }
+  cuda_host.free(log);
+  return ctx->code;
+}
+
+static cnn_status load(cnn_context *ctx, nvrtcProgram p, const char *name, program *out) {
+  size_t size = 0;
+  const char *lowered = name;
+  nvrtcResult r = nvrtc.lowered(p, name, &lowered);
+  if (r == NVRTC_SUCCESS) r = nvrtc.cubin_size(p, &size);
+  if (r != NVRTC_SUCCESS) return failed(ctx, p, r);
+  char *cubin = cuda_host.alloc(size + 1);
+  if (!cubin) return cnn_fail(ctx, CNN_OOM, "out of memory for a compiled kernel");
+  r = nvrtc.cubin(p, cubin);
+  cnn_status status = r == NVRTC_SUCCESS ? CNN_OK : failed(ctx, p, r);
+  if (status == CNN_OK) status = check(ctx, driver.load(&out->module, cubin), "cuModuleLoadData");
+  if (status == CNN_OK) {
+    status = check(ctx, driver.function(&out->kernel, out->module, lowered), "cuModuleGetFunction");
+    if (status != CNN_OK) driver.unload(out->module);
+  }
+  cuda_host.free(cubin);
+  return status;
+}
+
+static cnn_status compile(cnn_context *ctx, cuda_device *d, const char *source, const char *name,
+                          const char *const *options, int n_options, program *out) {
+  const char *all[32];
+  char arch[32];
+  nvrtcProgram p;
+  int n = 0;
+  snprintf(arch, sizeof arch, "--gpu-architecture=sm_%d%d", d->properties.major,
+           d->properties.minor);
+  all[n++] = arch;
+  for (int i = 0; i < n_options && n < 32; i++) all[n++] = options[i];
+  nvrtcResult r = nvrtc.create(&p, source, "kernel.cu", 0, NULL, NULL);
+  if (r != NVRTC_SUCCESS)
+    return cnn_fail(ctx, CNN_INVALID, "the kernel does not compile: %s", nvrtc.text(r));
+  r = nvrtc.name(p, name);
+  if (r == NVRTC_SUCCESS) r = nvrtc.compile(p, n, all);
+  cnn_status status = r == NVRTC_SUCCESS ? load(ctx, p, name, out) : failed(ctx, p, r);
+  nvrtc.destroy(&p);
+  return status;
+}
+
+static cnn_status program_create(cnn_context *ctx, int index, const char *source, const char *name,
+                                 const char *const *options, int n_options, void **out) {
+  char reason[256];
+  cuda_device *d = cuda_enter(ctx, index);
+  if (!d) return ctx->code;
+  pthread_mutex_lock(&lock);
+  bool found = find_nvrtc(reason, sizeof reason);
+  pthread_mutex_unlock(&lock);
+  if (!found)
+    return cnn_fail(ctx, CNN_UNSUPPORTED, "kernels are compiled by NVRTC, which is missing: %s",
+                    reason);
+  program *p = cuda_host.alloc(sizeof *p);
+  if (!p) return cnn_fail(ctx, CNN_OOM, "out of memory for a kernel");
+  p->index = index;
+  cnn_status status = compile(ctx, d, source, name, options, n_options, p);
+  if (status == CNN_OK)
+    *out = p;
+  else
+    cuda_host.free(p);
+  return status;
+}
+
+static void program_destroy(void *program_) {
+  program *p = program_;
+  if (cuda_enter_quietly(p->index)) driver.unload(p->module);
+  cuda_host.free(p);
+}
+
+static cnn_status program_launch(cnn_context *ctx, void *program_, const unsigned grid[3],
+                                 const unsigned block[3], size_t shared,
+                                 const cnn_program_arg *args, int n_args, void *stream) {
+  program *p = program_;
+  void *pointers[64];
+  if (!cuda_enter(ctx, p->index)) return ctx->code;
+  if (n_args > 64) return cnn_fail(ctx, CNN_INVALID, "more than 64 arguments");
+  for (int i = 0; i < n_args; i++) pointers[i] = (void *)(uintptr_t)&args[i].pointer;
+  cuda_count_add(CUDA_COUNT_KERNELS, 1);
+  return check(ctx,
+               driver.launch(p->kernel, grid[0], grid[1], grid[2], block[0], block[1], block[2],
+                             (unsigned)shared, stream, pointers, NULL),
+               "cuLaunchKernel");
+}
+
+void cuda_programs_fill(cnn_driver *table) {
+  table->program_create = program_create;
+  table->program_destroy = program_destroy;
+  table->program_launch = program_launch;
+}

@@ -245,7 +245,7 @@ tsan:
 lint:
 	$(setup) build lint
 	@luacheck -q .
-	@clang-format --dry-run -Werror $(sort $(shell find csrc spec bench examples -name '*.[ch]'))
+	@clang-format --dry-run -Werror $(sort $(shell find csrc spec bench examples -name '*.[ch]') $(wildcard cuda/*.[ch] cuda/*.cu cuda/*.cuh cuda/check/*.[ch]))
 	@$(foreach cc,gcc clang,$(MAKE) $(SUB) modules c-tests bench-c WERROR=1 CC=$(cc) BUILD=$(BUILD)/lint/$(cc) &&) :
 
 # ---- What is generated -------------------------------------------------------------------------

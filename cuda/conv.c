@@ -2,9 +2,9 @@
 // Kernels of ops/conv.c: cuDNN's where it has one, else own ones (conv.cu).
 //
 // cuDNN takes operands that are dense, all in the layout of the activation that came in: others are
-// copied to scratch first, and a result in another layout is copied from there. It has no engine for
-// some sums with a bias (float32 without TF32, groups): then the bias is added afterwards. Only
-// engines that give the same bits every time are asked for.
+// copied to scratch first, and a result in another layout is copied from there. Where it refuses a
+// sum with a bias, it is asked for the sum alone, and the bias is added afterwards. Only engines
+// that give the same bits every time are asked for.
 #include "conv.h"
 
 #include <string.h>
@@ -74,8 +74,8 @@ static cnn_status read_call(use *u, const cnn_call *call, cuda_conv_kind kind) {
     if (d < 0) continue;
     if (g.in[d] + g.before[d] + (g.after[d] > 0 ? g.after[d] : 0) > CUDA_CONV_LONGEST)
       return cnn_fail(call->ctx, CNN_UNSUPPORTED,
-                      "spatial dim %d has %lld elements, too many on cuda", d + call->ctx->index_base,
-                      (long long)g.in[d]);
+                      "spatial dim %d has %lld elements, too many on cuda",
+                      d + call->ctx->index_base, (long long)g.in[d]);
     j->in[i] = (int32_t)g.in[d], j->kernel[i] = (int32_t)g.kernel[d];
     j->out[i] = (int32_t)y->shape[y->ndim - n + d];
     j->stride[i] = (int32_t)g.stride[d], j->dilation[i] = (int32_t)g.dilation[d];
@@ -92,9 +92,7 @@ static cnn_status read_call(use *u, const cnn_call *call, cuda_conv_kind kind) {
 }
 
 static const cnn_view *result(const use *u) {
-  return u->views[u->kind == CUDA_CONV_FORWARD          ? Y
-                  : u->kind == CUDA_CONV_BACKWARD_INPUT ? X
-                                                        : W];
+  return u->views[u->kind == CUDA_CONV_FORWARD ? Y : u->kind == CUDA_CONV_BACKWARD_INPUT ? X : W];
 }
 
 // Without input channels there are no weights, and the bias still has a gradient.
@@ -212,7 +210,8 @@ static cnn_status plan(cnn_call *call, cuda_conv_kind kind) {
   return CNN_OK;
 }
 
-static cnn_status bring(const cnn_call *call, dense *d, const cnn_view *from, bool read, char **end) {
+static cnn_status bring(const cnn_call *call, dense *d, const cnn_view *from, bool read,
+                        char **end) {
   if (!d->copied) return CNN_OK;
   *end -= dense_bytes(d);
   d->view.data = *end;

@@ -118,6 +118,19 @@ describe("streams", function()
     cuda.set_stream(cuda.default_stream())
   end)
 
+  it("own memory until they are done with it", function()
+    local s = cuda.Stream()
+    local x = cnn.ones(1000, { device = "cuda" })
+    s:wait_stream(cuda.current_stream())
+    local sum = cuda.stream(s, function() return (x * 3):sum() end)
+    assert.is_true(rawequal(x, x:record_stream(s)))
+    x:free()
+    for _ = 1, 10 do cnn.full({ 1000 }, 7, { device = "cuda" }):free() end
+    s:synchronize()
+    assert.equal(3000, sum:item())
+    helper.raises("x is on cpu", function() return cnn.ones(1):record_stream(s) end)
+  end)
+
   it("are timed by events", function()
     local from, to = cuda.Event { enable_timing = true }, cuda.Event { enable_timing = true }
     helper.raises("must have been recorded", from.elapsed_time, from, to)
@@ -161,6 +174,16 @@ describe("memory", function()
     helper.raises("out of memory on cuda:0", cnn.zeros, math.floor(total / 50), { device = "cuda" })
     cuda.set_per_process_memory_fraction(1)
     assert.equal(4, cnn.ones(4, { device = "cuda" }):sum():item())
+  end)
+
+  it("paces the collector", function()
+    local before = cnn.gc()
+    cnn.gc { minimum = 1e6 }
+    local n = cnn.gc().collections
+    for _ = 1, 100 do cnn.zeros(1e5, { device = "cuda" }) end
+    assert.is_true(cnn.gc().collections > n)
+    assert.is_true(cuda.memory_allocated() < 30e6)
+    cnn.gc { minimum = before.minimum }
   end)
 
   it("is predicted", function()

@@ -12,9 +12,6 @@
 #include "base/context.h"
 #include "engine/window.h"
 
-#pragma weak cuda_conv_workspace
-#pragma weak cuda_conv_run
-
 enum { WAY_OWN, WAY_LIBRARY, WAY_LIBRARY_THEN_BIAS };
 enum { X, W, Y, OPERANDS };
 

@@ -118,6 +118,19 @@ describe("streams", function()
     cuda.set_stream(cuda.default_stream())
   end)
 
+  it("own memory until they are done with it", function()
+    local s = cuda.Stream()
+    local x = cnn.ones(1000, { device = "cuda" })
+    s:wait_stream(cuda.current_stream())
+    local sum = cuda.stream(s, function() return (x * 3):sum() end)
+    assert.is_true(rawequal(x, x:record_stream(s)))
+    x:free()
+    for _ = 1, 10 do cnn.full({ 1000 }, 7, { device = "cuda" }):free() end
+    s:synchronize()
+    assert.equal(3000, sum:item())
+    helper.raises("x is on cpu", function() return cnn.ones(1):record_stream(s) end)
+  end)
+
   it("are timed by events", function()
     local from, to = cuda.Event { enable_timing = true }, cuda.Event { enable_timing = true }
     helper.raises("must have been recorded", from.elapsed_time, from, to)

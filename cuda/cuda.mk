@@ -10,6 +10,8 @@
 
 CUDA_HOME ?= $(firstword $(wildcard /usr/local/cuda /opt/cuda) /usr/local/cuda)
 NVCC ?= $(firstword $(shell command -v nvcc 2>/dev/null) $(wildcard $(CUDA_HOME)/bin/nvcc))
+# The plugin, where it has been built: it is installed then.
+CUDA_BUILT = $(wildcard $(OUT)/cnn_cuda.so)
 CUDA_ALL := 80 86 89 90 100 120
 # What was asked for last, else what compiles fastest.
 CUDA_ARCHS ?= $(or $(shell cat $(OUT)/obj/cuda/archs 2>/dev/null),90)

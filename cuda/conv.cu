@@ -11,8 +11,8 @@
 // 64 x 64 elements of a result to a block, 4 x 4 to a thread, 16 of the sum at a time. What a place
 // of the sum or a column means is worked out once for the tile. Sums are closed every 512
 // products, so that their error doesn't grow with their length. The gradient of w, which has few
-// elements with long sums, is cut into pieces of these, added in order afterwards. Where groups have
-// few channels, so that tiles would be mostly empty, elements are summed one by one.
+// elements with long sums, is cut into pieces of these, added in order afterwards. Where groups
+// have few channels, so that tiles would be mostly empty, elements are summed one by one.
 //
 // Limited by the arithmetic outside of tensor cores: this is for float64, for what cuDNN refuses,
 // and for builds without it.
@@ -27,9 +27,9 @@
 #define BLOCK 256
 #define CLOSE 32 // steps of DEPTH to a sum
 // Below: the gradient of w.
-#define PIECE_LEAST 1024 // products of a piece
-#define PIECES_MOST 64
-#define BLOCKS_GOOD 256 // that a device is busy with
+#define PIECE_LEAST  1024 // products of a piece
+#define PIECES_MOST  64
+#define BLOCKS_GOOD  256 // that a device is busy with
 #define PIECES_BYTES (static_cast<size_t>(64) << 20)
 
 static_assert(TILE * DEPTH == EACH * BLOCK, "each thread loads EACH elements of both factors");
@@ -221,8 +221,8 @@ __global__ void __launch_bounds__(BLOCK, sizeof(k_computed<S>) == 4 ? 2 : 1)
         const bool forward = KIND == CUDA_CONV_FORWARD;
         const cuda_image &image = forward ? j.y : j.x;
         const k_spot at = k_spot_at(c, 1, forward ? j.out : j.in, false);
-        to = static_cast<S *>(image.data) + k_offset_of(image, at.c + at.n, group * p.rows,
-                                                        at.p[0], at.p[1], at.p[2]);
+        to = static_cast<S *>(image.data) +
+             k_offset_of(image, at.c + at.n, group * p.rows, at.p[0], at.p[1], at.p[2]);
         step = image.c;
       }
 #pragma unroll
@@ -332,8 +332,8 @@ __global__ void __launch_bounds__(BLOCK) k_conv_each_weight(cuda_conv_job j, int
     }
     sum = k_block_reduce(sum + part, shared, static_cast<T>(0), k_sum());
     if (threadIdx.x == 0)
-      static_cast<S *>(
-          j.w.data)[k_offset_of(j.w, at.n, at.c, at.p[0], at.p[1], at.p[2])] = k_narrow<S>(sum);
+      static_cast<S *>(j.w.data)[k_offset_of(j.w, at.n, at.c, at.p[0], at.p[1], at.p[2])] =
+          k_narrow<S>(sum);
   }
 }
 
@@ -425,8 +425,8 @@ static cnn_status launch(const cnn_call *call, const cuda_conv_job *j, const pro
   switch (j->kind) {
   case CUDA_CONV_FORWARD:
     if (thin)
-      return CUDA_LAUNCH(call, (k_conv_each<S, CUDA_CONV_FORWARD>), k_grid(call, count), BLOCK, 0, *j,
-                         is_last(j->y), count);
+      return CUDA_LAUNCH(call, (k_conv_each<S, CUDA_CONV_FORWARD>), k_grid(call, count), BLOCK, 0,
+                         *j, is_last(j->y), count);
     return CUDA_LAUNCH(call, (k_conv<S, CUDA_CONV_FORWARD>), grid, BLOCK, 0, *j, p, partial);
   case CUDA_CONV_BACKWARD_INPUT:
     if (thin)
@@ -437,7 +437,8 @@ static cnn_status launch(const cnn_call *call, const cuda_conv_job *j, const pro
   }
   if (thin)
     return CUDA_LAUNCH(call, k_conv_each_weight<S>, grid_of(call, count), BLOCK, 0, *j, count);
-  CNN_TRY(CUDA_LAUNCH(call, (k_conv<S, CUDA_CONV_BACKWARD_WEIGHT>), grid, BLOCK, 0, *j, p, partial));
+  CNN_TRY(
+      CUDA_LAUNCH(call, (k_conv<S, CUDA_CONV_BACKWARD_WEIGHT>), grid, BLOCK, 0, *j, p, partial));
   if (p.pieces == 1) return CNN_OK;
   return CUDA_LAUNCH(call, k_conv_merge<S>, k_grid(call, count), BLOCK, 0, *j, p, partial);
 }
@@ -473,15 +474,9 @@ extern "C" cnn_status cuda_conv_add_bias(const cnn_call *call, const cuda_conv_j
 
 template <class T_> struct fold_bias {
   typedef T_ T, Acc;
-  __device__ Acc zero() const {
-    return 0;
-  }
-  __device__ Acc take(Acc a, T x, int64_t) const {
-    return a + x;
-  }
-  __device__ Acc merge(Acc a, Acc b) const {
-    return a + b;
-  }
+  __device__ Acc zero() const { return 0; }
+  __device__ Acc take(Acc a, T x, int64_t) const { return a + x; }
+  __device__ Acc merge(Acc a, Acc b) const { return a + b; }
   __device__ void store(const k_reduce_form &f, int64_t o, Acc a) const {
     k_put(f.out_dtype[0], f.out[0], o, a);
   }

@@ -102,12 +102,16 @@ cuda-sim:
 cuda-sim-plugin: $(LUA_DIR)/cnn_cuda_sim.so
 
 # GPUs on the simulator: their own spec, and all ops against the references.
+# What libraries compute too.
+CUDA_OWN := conv1d,conv2d,conv3d,conv_backward_input,conv_backward_weight,matmul,matmul_to,linear,addmm,baddbmm
 test-cuda-sim:
 	$(setup) build test
 	@$(MAKE) $(SUB) modules cuda-sim-plugin
 	@export CNN_CUDA_PLUGIN=$(abspath $(SIM_OUT)/plain/cnn_cuda_sim.so); \
 	  $(TESTS) --out $(OUT) --lua $(LUA) --match cuda_spec specs && \
-	  CNN_OPS_DEVICE=cuda $(TESTS) --out $(OUT) --lua $(LUA) --match ops_spec specs
+	  CNN_OPS_DEVICE=cuda $(TESTS) --out $(OUT) --lua $(LUA) --match ops_spec specs && \
+	  CNN_CUDA_LIBRARIES=none CNN_OPS_VALUES=1 CNN_OPS=$(CUDA_OWN) CNN_OPS_DEVICE=cuda \
+	  $(TESTS) --out $(OUT) --lua $(LUA) --match ops_spec specs
 else
 cuda-sim cuda-sim-plugin test-cuda-sim:
 	@echo 'The CUDA simulator needs clang++ and the headers of the CUDA toolkit (CUDA_HOME)'; exit 1

@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "blaslt.h"
@@ -226,11 +227,18 @@ int cuda_processors(const cnn_call *call) {
   return devices[call->device.index].properties.multiProcessorCount;
 }
 
+// With CNN_CUDA_LIBRARIES=none own kernels compute, which tells whose fault one sees.
+static bool wants_libraries(void) {
+  const char *which = getenv("CNN_CUDA_LIBRARIES");
+  return !which || strcmp(which, "none") != 0;
+}
+
 struct cuda_blas *cuda_blas_of(const cnn_call *call) {
   cuda_device *d = &devices[call->device.index];
   cuda_message why;
   pthread_mutex_lock(&lock);
-  if (!d->blas_tried && cuda_blas_create(&d->blas, &why) != CUDA_OK) d->blas = NULL;
+  if (!d->blas_tried && wants_libraries() && cuda_blas_create(&d->blas, &why) != CUDA_OK)
+    d->blas = NULL;
   d->blas_tried = true;
   pthread_mutex_unlock(&lock);
   return d->blas;
@@ -240,7 +248,8 @@ struct cuda_dnn *cuda_dnn_of(const cnn_call *call) {
   cuda_device *d = &devices[call->device.index];
   cuda_message why;
   pthread_mutex_lock(&lock);
-  if (!d->dnn_tried && cuda_dnn_create(&d->dnn, NULL, &why) != CUDA_OK) d->dnn = NULL;
+  if (!d->dnn_tried && wants_libraries() && cuda_dnn_create(&d->dnn, NULL, &why) != CUDA_OK)
+    d->dnn = NULL;
   d->dnn_tried = true;
   pthread_mutex_unlock(&lock);
   return d->dnn;

@@ -39,9 +39,10 @@ __global__ void __launch_bounds__(BLOCK)
   typedef typename product_type<S>::type T;
   __shared__ T as[DEPTH][TILE + 1], bs[DEPTH][TILE + 1];
   const int tx = threadIdx.x & 15, ty = threadIdx.x >> 4;
-  const int64_t row0 = static_cast<int64_t>(blockIdx.y) * TILE;
+  const int64_t row_tiles = (d.m + TILE - 1) / TILE;
   const int64_t col0 = static_cast<int64_t>(blockIdx.x) * TILE;
-  for (int64_t batch = blockIdx.z; batch < d.batch; batch += gridDim.z) {
+  for (int64_t job = blockIdx.y; job < d.batch * row_tiles; job += gridDim.y) {
+    const int64_t batch = job / row_tiles, row0 = job % row_tiles * TILE;
     int64_t a0, b0, c0;
     offsets(d.outer, d.n_outer, batch, &a0, &b0, &c0);
     T sum[EACH][EACH] = {};
@@ -106,12 +107,9 @@ extern "C" cnn_status cuda_gemm_own(const cnn_call *call, const cnn_product *p) 
   d.sums = p->sum_count;
   memcpy(d.outer, p->outer, sizeof d.outer);
   memcpy(d.sum, p->sum, sizeof d.sum);
-  const int64_t rows = (p->m + TILE - 1) / TILE;
-  if (rows > 65535)
-    return cnn_fail(call->ctx, CNN_UNSUPPORTED, "%lld rows are more than it takes on cuda",
-                    static_cast<long long>(p->m));
-  const dim3 grid(static_cast<unsigned>((p->n + TILE - 1) / TILE), static_cast<unsigned>(rows),
-                  static_cast<unsigned>(d.batch < 65535 ? d.batch : 65535));
+  const int64_t jobs = (p->m + TILE - 1) / TILE * d.batch;
+  const dim3 grid(static_cast<unsigned>((p->n + TILE - 1) / TILE),
+                  static_cast<unsigned>(jobs < 65535 ? jobs : 65535));
   return k_by_real(call, p->dtype, [&](auto tag) {
     typedef typename decltype(tag)::type S;
     typedef typename product_type<S>::type T;

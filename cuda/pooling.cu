@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Kernels of ops/pooling.c: an element of the result to a thread, in the order in which results lie.
-// Gradients gather: an element sums what the windows over it got, in order, so that the same bits
-// come every time. Windows that are large and lie along memory are averaged by a warp each.
+// Kernels of ops/pooling.c: an element of the result to a thread, in the order in which results
+// lie. Gradients gather: an element sums what the windows over it got, in order, so that the same
+// bits come every time. Windows that are large and lie along memory are averaged by a warp each.
 //
 // Half types are computed as float, integers as int64. Limited by bytes: x is read once (windows
 // that overlap meet it in the caches), y and places are written once.
@@ -80,21 +80,11 @@ __device__ static inline int64_t count_at(const pool &p, int d, int i) {
 // ---------------------------------------------------------------------------------------------
 // Maxima
 
-template <class S> struct pool_type {
-  typedef int64_t type;
-};
-template <> struct pool_type<float> {
-  typedef float type;
-};
-template <> struct pool_type<double> {
-  typedef double type;
-};
-template <> struct pool_type<k_f16> {
-  typedef float type;
-};
-template <> struct pool_type<k_bf16> {
-  typedef float type;
-};
+template <class S> struct pool_type { typedef int64_t type; };
+template <> struct pool_type<float> { typedef float type; };
+template <> struct pool_type<double> { typedef double type; };
+template <> struct pool_type<k_f16> { typedef float type; };
+template <> struct pool_type<k_bf16> { typedef float type; };
 
 // Of equals the first, of NaNs the last.
 template <class S> __global__ void __launch_bounds__(K_BLOCK) k_max_pool(pool p) {
@@ -147,7 +137,8 @@ __global__ void __launch_bounds__(K_BLOCK) k_max_pool_gather(pool p, cuda_fault 
     k_spot o = k_spot_at(i, p.c, p.out, p.last);
     const int64_t to = k_offset_of(p.y, o);
     int64_t place =
-        k_position(fault, op, static_cast<const int32_t *>(p.at.data)[k_offset_of(p.at, o)], places);
+        k_position(fault, op, static_cast<const int32_t *>(p.at.data)[k_offset_of(p.at, o)],
+                   places);
     S v = 0;
     if (place >= 0) {
       o.p[0] = static_cast<int>(k_split(place, static_cast<int64_t>(p.in[1]) * p.in[2]));
@@ -196,8 +187,8 @@ template <class S> __global__ void __launch_bounds__(K_BLOCK) k_avg_pool_warp(po
   for (int64_t i = k_index() / 32; i < p.count; i += k_stride() / 32) {
     const k_spot o = k_spot_at(i, p.c, p.out, p.last);
     const span d = span_at(p, 0, o.p[0]), h = span_at(p, 1, o.p[1]), w = span_at(p, 2, o.p[2]);
-    const S *x = static_cast<const S *>(p.x.data) +
-                 k_offset_of(p.x, o.n, o.c, d.first, h.first, w.first);
+    const S *x =
+        static_cast<const S *>(p.x.data) + k_offset_of(p.x, o.n, o.c, d.first, h.first, w.first);
     const int64_t area = static_cast<int64_t>(h.count) * w.count;
     T sum = 0;
     for (int64_t k = lane; k < d.count * area; k += 32) {
@@ -248,7 +239,8 @@ static void read_pool(pool *p, int n, const cnn_view *x, const cnn_view *y, cons
   cuda_image_read(&p->y, y, n);
   p->n = x->ndim == n + 2 ? x->shape[0] : 1;
   p->c = x->shape[x->ndim - n - 1];
-  p->last = n == 2 && result->ndim == 4 && cnn_strides_channels_last(result->shape, result->strides);
+  p->last =
+      n == 2 && result->ndim == 4 && cnn_strides_channels_last(result->shape, result->strides);
   p->adaptive = !w;
   for (int i = 0; i < 3; i++) {
     const int d = i - (3 - n);
@@ -279,8 +271,7 @@ static cnn_status run_max(cnn_call *call, bool adaptive) {
   cnn_window w;
   pool p;
   read_in(&w, n, x);
-  if (!adaptive)
-    CNN_TRY(cnn_window_pool(call->ctx, &w, &a[2], &a[3], &a[4], &a[5], a[6].i != 0));
+  if (!adaptive) CNN_TRY(cnn_window_pool(call->ctx, &w, &a[2], &a[3], &a[4], &a[5], a[6].i != 0));
   read_pool(&p, n, x, &call->out[0], &call->out[0], adaptive ? nullptr : &w);
   cuda_image_read(&p.at, &call->out[1], n);
   return k_by_real(call, p.dtype, [&](auto tag) {
@@ -344,8 +335,7 @@ static cnn_status run_means(cnn_call *call, int n, bool adaptive) {
   cnn_window w;
   pool p;
   read_in(&w, n, x);
-  if (!adaptive)
-    CNN_TRY(cnn_window_pool(call->ctx, &w, &a[1], &a[2], &a[3], nullptr, a[4].i != 0));
+  if (!adaptive) CNN_TRY(cnn_window_pool(call->ctx, &w, &a[1], &a[2], &a[3], nullptr, a[4].i != 0));
   read_pool(&p, n, x, &call->out[0], &call->out[0], adaptive ? nullptr : &w);
   if (!adaptive) p.include_pad = a[5].i != 0, p.divisor = cnn_has(a, 6) ? a[6].i : 0;
   const bool warps = !p.last && p.x.s[2] <= 1 && window_size(p) >= WARP_LEAST;
@@ -363,8 +353,7 @@ static cnn_status run_means_backward(cnn_call *call, bool adaptive) {
   cnn_window w;
   pool p;
   read_in(&w, n, dx);
-  if (!adaptive)
-    CNN_TRY(cnn_window_pool(call->ctx, &w, &a[1], &a[2], &a[3], nullptr, a[4].i != 0));
+  if (!adaptive) CNN_TRY(cnn_window_pool(call->ctx, &w, &a[1], &a[2], &a[3], nullptr, a[4].i != 0));
   read_pool(&p, n, dx, &call->in[0], dx, adaptive ? nullptr : &w);
   if (!adaptive) p.include_pad = a[5].i != 0, p.divisor = cnn_has(a, 6) ? a[6].i : 0;
   return k_by_float(call, p.dtype, [&](auto tag) {

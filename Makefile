@@ -186,6 +186,7 @@ $(LUA_DIR)/cnn_%.so: $(OUT)/cnn_%.so
 
 -include cuda/sim/sim.mk
 include cuda/cuda.mk
+include cuda/check/check.mk
 
 # ---- Programs in C: tests, benchmarks, the example of a host -----------------------------------
 
@@ -300,4 +301,3 @@ FORCE:
   docs check-generated install uninstall rock packaging clean FORCE
 -include $(patsubst csrc/%.c,$(OUT)/obj/%.d,$(CORE_SRC) $(foreach p,$(PLUGINS_FOUND),$(call PLUGIN_SRC,$p)))
 -include $(LUA_OBJ:.o=.d) $(wildcard $(OUT)/bin/*/*/*.d)
--include cuda/sim/sim.mk

@@ -157,7 +157,8 @@ static cuda_answer key_make(const cuda_gemm *g, gemm_key *key, cuda_message *why
   if (!cnn_dtype_is_float(g->dtype))
     return refuse(why, "cuBLASLt multiplies float32, float64, float16 and bfloat16");
   if (g->batch < 1 || g->m < 1 || g->n < 1 || g->k < 1) return refuse(why, "nothing to multiply");
-  if (g->batch > INT_MAX) return refuse(why, "too many matrices");
+  if (g->batch > INT_MAX || g->m > INT_MAX || g->n > INT_MAX || g->k > INT_MAX)
+    return refuse(why, "a size is beyond 2^31 - 1");
   if (g->out_f32 && g->epilogue != CUDA_EPI_NONE)
     return fail(why, "a float32 result of another dtype goes without an epilogue");
   if (g->batch > 1 && g->epilogue != CUDA_EPI_NONE)
@@ -272,11 +273,8 @@ static cublasStatus_t set_pointers(entry *e, const void *bias, const void *aux) 
   return CUBLAS_STATUS_SUCCESS;
 }
 
-static cublasStatus_t choose(cuda_blas *b, entry *e, const cuda_gemm *g) {
-  cublasLtMatmulPreferenceOpaque_t p;
-  cublasLtMatmulHeuristicResult_t found[CHOICES];
-  const gemm_key *k = &e->key;
-  int count = 0;
+static cublasStatus_t prefer(cublasLtMatmulPreferenceOpaque_t *p, uint64_t workspace,
+                             const gemm_key *k) {
   // Sums that are split over blocks meet in float32: never in a half type, never by turns.
   uint32_t reduction = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
   const struct {
@@ -288,17 +286,27 @@ static cublasStatus_t choose(cuda_blas *b, entry *e, const cuda_gemm *g) {
       {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, (uint32_t)k->c_align},
       {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, (uint32_t)k->d_align},
   };
-  LT_TRY(describe(e));
-  LT_TRY(set_pointers(e, g->bias, g->aux.p)); // their alignment counts
-  LT_TRY(cublasLtMatmulPreferenceInit(&p));
-  LT_TRY(cublasLtMatmulPreferenceSetAttribute(&p, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
-                                              &b->workspace_limit, sizeof b->workspace_limit));
-  LT_TRY(cublasLtMatmulPreferenceSetAttribute(&p, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+  LT_TRY(cublasLtMatmulPreferenceInit(p));
+  LT_TRY(cublasLtMatmulPreferenceSetAttribute(p, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                              &workspace, sizeof workspace));
+  LT_TRY(cublasLtMatmulPreferenceSetAttribute(p, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
                                               &reduction, sizeof reduction));
   for (int i = 0; i < 4; i++) {
-    LT_TRY(cublasLtMatmulPreferenceSetAttribute(&p, aligned[i].name, &aligned[i].bytes,
+    LT_TRY(cublasLtMatmulPreferenceSetAttribute(p, aligned[i].name, &aligned[i].bytes,
                                                 sizeof aligned[i].bytes));
   }
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+static cublasStatus_t choose(cuda_blas *b, entry *e, const cuda_gemm *g) {
+  cublasLtMatmulPreferenceOpaque_t p;
+  cublasLtMatmulHeuristicResult_t found[CHOICES];
+  int count = 0;
+  LT_TRY(describe(e));
+  // Their alignment counts; where they aren't there yet, any address of the promised one does.
+  const void *aligned = (const void *)(uintptr_t)256;
+  LT_TRY(set_pointers(e, g->bias ? g->bias : aligned, g->aux.p ? g->aux.p : aligned));
+  LT_TRY(prefer(&p, b->workspace_limit, &e->key));
   LT_TRY(cublasLtMatmulAlgoGetHeuristic(b->handle, &e->desc, &e->a, &e->b, &e->c, &e->d, &p,
                                         CHOICES, found, &count));
   for (int i = 0; i < count; i++) {

@@ -192,6 +192,13 @@ bool cnn_make_room(lua_State *L, cnn_lua *S) {
   return true;
 }
 
+bool cnn_make_room_again(lua_State *L, cnn_lua *S) {
+  if (!cnn_make_room(L, S)) return false;
+  cnn_pool *pool = cnn_current_pool(&S->ctx, S->ctx.default_device);
+  if (pool) cnn_pool_retried(pool);
+  return true;
+}
+
 void cnn_drain(lua_State *L, cnn_lua *S) {
   while (S->n_dead > 0) luaL_unref(L, LUA_REGISTRYINDEX, (int)S->dead[--S->n_dead]);
 }

@@ -60,6 +60,9 @@ const cnn_mapper *cnn_device_mapper(cnn_device device);
 // else the device's own. A pool in ctx->pools must not be closed meanwhile.
 cnn_pool *cnn_current_pool(const cnn_context *ctx, cnn_device device);
 
+// The stream that work on the device goes to now; NULL: the default stream. New buffers are for it.
+void *cnn_current_stream(const cnn_context *ctx, cnn_device device);
+
 // A buffer of `bytes` on the device, contents undefined, counted as ctx->kind. CNN_OOM with a
 // message that says what was asked and what is in use by kind. *out is written on success only.
 cnn_status cnn_buffer_create(cnn_context *ctx, cnn_device device, size_t bytes, cnn_buffer **out);
@@ -68,6 +71,10 @@ cnn_status cnn_buffer_create(cnn_context *ctx, cnn_device device, size_t bytes, 
 // and on failure of this call is not.
 cnn_status cnn_buffer_wrap(cnn_context *ctx, cnn_device device, void *data, size_t bytes,
                            void (*release)(void *owner), void *owner, cnn_buffer **out);
+
+// Work of this stream will use the bytes, wherever they were made: to be said before it is given.
+// CNN_OOM when that can't be noted.
+cnn_status cnn_buffer_use(cnn_context *ctx, cnn_buffer *buffer, void *stream);
 
 // Counts the bytes under another kind from now on.
 void cnn_buffer_retag(cnn_buffer *buffer, cnn_kind kind);

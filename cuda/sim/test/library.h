@@ -30,12 +30,6 @@ static double random_number(void) { // in [-1, 1)
   return (double)(random_state >> 11) * 0x1p-52 - 1;
 }
 
-static double rounded(cnn_dtype t, double v) {
-  double bits = 0;
-  cnn_element_set(t, &bits, v);
-  return cnn_element_get(t, &bits);
-}
-
 static void array_write(array *a) { // v to the device
   size_t size = cnn_dtype_size(a->dtype);
   char *bytes = malloc((size_t)a->count * size + 1);

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: MIT
+#
+# Checks of the library engines (blaslt.c, dnn.c), part of the Makefile, after cuda/sim/sim.mk.
+#
+#   make test-engines       on the simulator's stand-ins, in its three flavours: against plain loops,
+#                           and misuse
+#   make check-cudnn-plans  on the real libraries, without a GPU: cuDNN builds a plan for every graph
+#                           that dnn_graph.c makes, for the devices in cuda/check/profiles; it and
+#                           cuBLASLt take every descriptor that blaslt.c makes; and the stand-in's
+#                           answers to misuse are cuDNN's. Under a minute on two cores
+
+CHECK_OUT := $(BUILD)/check
+CHECK_I := -Icsrc -Icuda -Ispec/c -Icuda/sim/include -isystem $(CUDA_HOME)/include
+CHECK_C := -std=c11 -D_GNU_SOURCE $(CHECK_I) $(WARN)
+
+# ---- On the simulator
+
+ENGINE_SRC := csrc/base/dtype.c cuda/blaslt.c cuda/dnn.c cuda/dnn_disk.c cuda/dnn_graph.c
+ENGINE_TESTS := cuda/sim/test/cublaslt_test.c cuda/sim/test/cudnn_test.c \
+  cuda/sim/test/cudnn_graph_test.c cuda/check/statuses.c
+ifneq (,$(SIM_FOUND))
+define engine_flavour
+$(SIM_OUT)/$1/engines/%.o: %.c cuda/check/check.mk
+	@mkdir -p $$(@D)
+	$$(call say,SIM,$$< ($1))$(SIM_CC) $(CHECK_C) $(SIM_CFLAGS_$1) -pthread -MMD -MP -c $$< -o $$@
+$(foreach t,$(ENGINE_TESTS),
+$(SIM_OUT)/$1/engines/$(basename $(notdir $t)): $(SIM_OUT)/$1/engines/$(t:.c=.o) \
+  $(ENGINE_SRC:%.c=$(SIM_OUT)/$1/engines/%.o) $(SIM_LIB_$1)
+	$$(call say,LD,$$@)$(SIM_CXX) $(SIM_LINK_$1) -o $$@ $$^ -ldl -pthread -lm
+ENGINE_PROGRAMS += $(SIM_OUT)/$1/engines/$(basename $(notdir $t))
+)
+-include $(patsubst %.c,$(SIM_OUT)/$1/engines/%.d,$(ENGINE_SRC) $(ENGINE_TESTS))
+endef
+$(foreach f,$(SIM_FLAVOURS),$(eval $(call engine_flavour,$f)))
+
+test-engines:
+	@$(MAKE) $(SUB) $(ENGINE_PROGRAMS)
+	@for p in $(ENGINE_PROGRAMS); do for s in eager random; do \
+	  printf '%s %s: ' $$p $$s; SIM_STREAMS=$$s $$p || exit 1; done; done
+else
+test-engines:
+	@echo 'The CUDA simulator needs clang++ and the headers of the CUDA toolkit (CUDA_HOME)'; exit 1
+endif
+
+# ---- On the real libraries. A stub of libcuda is on the path only where there is no driver.
+
+CUDA_LIB := $(firstword $(wildcard $(CUDA_HOME)/lib64 $(CUDA_HOME)/lib))
+CUDA_STUB := $(wildcard $(CUDA_LIB)/stubs/libcuda.so)
+CUDNN_FOUND := $(and $(CUDA_STUB),$(wildcard $(CUDA_LIB)/libcudnn.so),$(wildcard $(CUDA_HOME)/include/cudnn_graph.h))
+ifneq (,$(CUDNN_FOUND))
+CHECK_PATH := LD_LIBRARY_PATH=$(if $(shell ldconfig -p 2>/dev/null | grep libcuda.so.1),,$(CHECK_OUT):)$(CUDA_LIB):$$LD_LIBRARY_PATH
+
+$(CHECK_OUT)/libcuda.so.1: cuda/check/fakecuda.sh $(CUDA_STUB)
+	@mkdir -p $(@D)
+	@cuda/check/fakecuda.sh $(CUDA_STUB) >$(@D)/fakecuda.c
+	$(call say,LD,$@)$(CC) -w -shared -fPIC $(@D)/fakecuda.c -o $@
+CHECK_PLANS := cuda/check/plans.c cuda/dnn_graph.c csrc/base/dtype.c
+CHECK_DESCRIPTORS := cuda/check/descriptors.c csrc/base/dtype.c
+$(CHECK_OUT)/plans: $(CHECK_PLANS)
+$(CHECK_OUT)/statuses: cuda/check/statuses.c
+$(CHECK_OUT)/descriptors: $(CHECK_DESCRIPTORS) cuda/blaslt.c
+$(CHECK_OUT)/plans $(CHECK_OUT)/statuses $(CHECK_OUT)/descriptors: cuda/check/check.mk $(wildcard cuda/*.h)
+	@mkdir -p $(@D)
+	$(call say,LD,$@)$(CC) $(CHECK_C) -O1 $(filter-out cuda/blaslt.c,$(filter %.c,$^)) -o $@ -L$(CUDA_LIB) \
+	  -lcudnn $(if $(filter %descriptors,$@),-lcublasLt -lcudart_static -lrt -ldl) -pthread
+
+check-cudnn-plans:
+	@$(MAKE) $(SUB) $(CHECK_OUT)/plans $(CHECK_OUT)/statuses $(CHECK_OUT)/descriptors \
+	  $(CHECK_OUT)/libcuda.so.1
+	@$(CHECK_PATH) $(CHECK_OUT)/statuses
+	@$(CHECK_PATH) $(CHECK_OUT)/descriptors
+	@ls cuda/check/profiles/*.json | $(CHECK_PATH) xargs -P $(shell nproc 2>/dev/null || echo 2) -n 1 \
+	  $(CHECK_OUT)/plans
+else
+check-cudnn-plans:
+	@echo 'cuDNN and the CUDA toolkit (CUDA_HOME) are needed, a GPU is not'; exit 1
+endif
+.PHONY: test-engines check-cudnn-plans

@@ -26,7 +26,7 @@ CUDA_GENCODE := $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$a,code=sm_$a) \
   -gencode arch=compute_$(CUDA_LAST),code=compute_$(CUDA_LAST)
 # 186: one text serves all types, x < 0 is no news for uint8.
 NVCC_FLAGS := -std=c++17 -O3 -Icsrc -Icuda -Xcompiler -fPIC,-fvisibility=hidden,-O2 \
-  --expt-relaxed-constexpr -diag-suppress 186 -Xptxas -v,-warn-spills $(CUDA_GENCODE)
+  --expt-relaxed-constexpr -diag-suppress 186 --compress-mode=size -Xptxas -v,-warn-spills $(CUDA_GENCODE)
 CUDA_FLAGS = $(FLAGS) -Icuda -isystem $(CUDA_HOME)/include -fvisibility=hidden
 $(eval $(call stamp,$(OUT)/obj/cuda/archs,$$(CUDA_ARCHS)))
 $(eval $(call stamp,$(OUT)/obj/cuda/nvcc_flags,$$(NVCC) $$(NVCC_FLAGS)))
@@ -44,7 +44,7 @@ $(OUT)/obj/cuda/%.cu.o: cuda/%.cu $(OUT)/obj/cuda/nvcc_flags
 	$(call say,NVCC,$<)$(NVCC) $(NVCC_FLAGS) -MMD -MP -c $< -o $@ 2>$@.ptxas || { cat $@.ptxas; exit 1; }
 	@grep -v 'ptxas info\|bytes stack frame\|^$$' $@.ptxas || :
 $(OUT)/obj/cuda.map: EXPORT = cnn_driver_open
-CUDA_LIBS := -L$(CUDA_HOME)/lib64 -lcudart_static -lcublasLt -lcudnn -lrt -ldl -lpthread -lm
+CUDA_LIBS := -L$(CUDA_HOME)/lib64 -lcudart_static -lrt -ldl -lpthread -lm
 $(OUT)/cnn_cuda.so: $(CUDA_OBJ) $(CUDA_KERNELS) $(OUT)/obj/cuda.map $(OUT)/obj/link $(OUT)/obj/cuda/list
 	$(call say,LD,$@)$(CC) $(SHARED) -Wl,-z,defs -Wl,--version-script=$(OUT)/obj/cuda.map -o $@ \
 	  $(CUDA_OBJ) $(CUDA_KERNELS) $(CUDA_LIBS) -lstdc++
@@ -63,7 +63,7 @@ cuda-check:
 
 ifneq (,$(SIM_FOUND))
 # (cuDNN's stand-in may be missing: then own kernels compute.)
-CUDA_SIM_C := $(if $(wildcard $(SIM_DIR)/cudnn*.cpp),$(CUDA_C),$(filter-out cuda/dnn%.c,$(CUDA_C)))
+CUDA_SIM_C := $(filter-out cuda/late.c $(if $(wildcard $(SIM_DIR)/cudnn*.cpp),,cuda/dnn%.c),$(CUDA_C))
 define cuda_sim
 CUDA_SIM_OBJ_$1 := $(CUDA_SIM_C:cuda/%.c=$(SIM_OUT)/$1/cuda/%.o) $(CUDA_CORE:%=$(SIM_OUT)/$1/cuda/core/%.o)
 CUDA_SIM_KERNELS_$1 := $(CUDA_CU:cuda/%.cu=$(SIM_OUT)/$1/cuda/%.cu.o)

@@ -28,6 +28,7 @@ typedef struct cuda_device {
   bool virtual_memory; // it maps memory into reserved addresses; else cudaMalloc serves
   struct cuda_blas *blas;
   struct cuda_dnn *dnn;
+  bool blas_tried, dnn_tried; // NULL then means that there is none
 } cuda_device;
 
 extern cnn_host cuda_host;

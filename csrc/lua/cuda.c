@@ -139,7 +139,8 @@ static int l_properties(lua_State *L) {
 #define BOOL(field) lua_pushboolean(L, p.field), lua_setfield(L, -2, #field);
   TEXT(name)
   TEXT(uuid)
-  INT(major) INT(minor) INT(total_memory) INT(shared_memory_per_block)
+  INT(major)
+  INT(minor) INT(total_memory) INT(context_memory) INT(shared_memory_per_block)
       INT(shared_memory_per_block_optin) INT(l2_cache_size) INT(multi_processor_count)
           INT(warp_size) INT(registers_per_block) INT(max_threads_per_block)
               INT(max_threads_per_multi_processor) INT(pci_bus) INT(pci_device) BOOL(integrated)

@@ -79,13 +79,17 @@ function memory.max_memory_reserved(dev)
   return core.memory_stats(dev).reserved_bytes.peak
 end
 
--- Caps the device at a share of its memory.
+-- Caps the device at a share of its memory. On a GPU the share includes what its context takes.
 function memory.set_memory_fraction(fraction, dev)
   if type(fraction) ~= "number" or not (fraction >= 0 and fraction <= 1) then
     fail("set_memory_fraction: expected a number from 0 to 1, got " .. describe(fraction))
   end
   local _, total = core.mem_get_info(dev)
-  core.set_memory_limit(math.floor(fraction * total), dev)
+  local limit, device = fraction * total, type(dev) == "string" and dev or core.get_default_device()
+  if type(dev) ~= "userdata" and device:find("^cuda") then
+    limit = math.max(0, limit - core.cuda.properties(device, "set_memory_fraction").context_memory)
+  end
+  core.set_memory_limit(math.floor(limit), dev)
 end
 
 -- Waits until the device has done all that was asked of it. The CPU always has.

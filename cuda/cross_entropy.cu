@@ -94,21 +94,20 @@ __device__ static inline double weight_of(const job &j, int64_t c) {
   return j.w ? k_get<double>(j.w_dtype, j.w, c * j.w_stride) : 1;
 }
 
-// f(class, logit) for this thread's share of a row that begins at x.
+// f(logit) for this thread's share of a row that begins at x.
 template <class S, int by, class F> __device__ inline void for_row(const job &j, const S *x, F f) {
   constexpr int N = 16 / sizeof(S);
   int64_t done = 0;
-  if (by != BY_THREAD && j.packs) {
+  if (by != BY_THREAD && sizeof(S) < 8 && j.packs) {
     const int64_t packs = j.classes / N;
     for (int64_t i = me<by>(); i < packs; i += width<by>()) {
       const k_pack<S, N> v = reinterpret_cast<const k_pack<S, N> *>(x)[i];
 #pragma unroll
-      for (int k = 0; k < N; k++) f(i * N + k, k_widen(v.v[k]));
+      for (int k = 0; k < N; k++) f(k_widen(v.v[k]));
     }
     done = packs * N;
   }
-  for (int64_t c = done + me<by>(); c < j.classes; c += width<by>())
-    f(c, k_widen(x[c * j.x_stride]));
+  for (int64_t c = done + me<by>(); c < j.classes; c += width<by>()) f(k_widen(x[c * j.x_stride]));
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -160,15 +159,16 @@ template <class S, int by> __global__ void __launch_bounds__(BLOCK) k_cross_entr
     const bool lead = me<by>() == 0;
     const int64_t label = read_label(j, at[1], lead);
     state<T> s = none;
-    for_row<S, by>(j, x, [&](int64_t, T v) { s = take(s, v); });
+    for_row<S, by>(j, x, [&](T v) { s = take(s, v); });
     s = all<by>(s, reinterpret_cast<state<T> *>(raw), none,
                 [](state<T> a, state<T> b) { return join(a, b); });
     const T log_sum = logarithm(s.sum);
     double smooth = 0;
     if (j.smoothing > 0) {
-      for_row<S, by>(j, x, [&](int64_t c, T v) {
-        smooth += static_cast<double>(static_cast<T>(weight_of(j, c)) * ((s.top - v) + log_sum));
-      });
+      for (int64_t c = me<by>(); c < j.classes; c += width<by>()) {
+        const T below = s.top - k_widen(x[c * j.x_stride]);
+        smooth += static_cast<double>(static_cast<T>(weight_of(j, c)) * (below + log_sum));
+      }
       smooth = all<by>(smooth, numbers, 0.0, k_sum());
     }
     if (!lead) continue;

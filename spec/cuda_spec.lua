@@ -176,6 +176,16 @@ describe("memory", function()
     assert.equal(4, cnn.ones(4, { device = "cuda" }):sum():item())
   end)
 
+  it("paces the collector", function()
+    local before = cnn.gc()
+    cnn.gc { minimum = 1e6 }
+    local n = cnn.gc().collections
+    for _ = 1, 100 do cnn.zeros(1e5, { device = "cuda" }) end
+    assert.is_true(cnn.gc().collections > n)
+    assert.is_true(cuda.memory_allocated() < 30e6)
+    cnn.gc { minimum = before.minimum }
+  end)
+
   it("is predicted", function()
     local e = cnn.estimate(cnn.nn.Linear(64, 32), { input = { 8, 64 }, device = "cuda" })
     assert.is_true(e.peak > 0)

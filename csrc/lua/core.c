@@ -328,6 +328,7 @@ static void where(cnn_context *ctx, char *text, int size) {
 static int state_gc(lua_State *L) {
   cnn_lua *S = lua_touserdata(L, 1);
   cnn_free(S->dead);
+  for (int i = 0; i < CNN_MAX_DEVICES; i++) cnn_free(S->gpus[i]), S->gpus[i] = NULL;
   S->dead = NULL;
   S->n_dead = S->dead_capacity = 0;
   return 0;

@@ -32,8 +32,9 @@ typedef struct cnn_lua {
   int64_t handed;    // bytes of results that scripts got since the last backward
   double last_backward;
   bool paced;
-  cnn_scope *scope;      // the innermost open scope (scope.c)
-  cnn_pool_handle *pool; // of the innermost with_pool (pool.c)
+  cnn_scope *scope;                       // the innermost open scope (scope.c)
+  cnn_pool_handle *pool;                  // of the innermost with_pool (pool.c)
+  cnn_pool_handle *gpus[CNN_MAX_DEVICES]; // of GPUs' own pools, for pacing alone
   // Host functions that the core gave back, to be released when Lua may be called.
   int n_dead, dead_capacity;
   int64_t *dead;

@@ -34,6 +34,12 @@ void cnn_device_memory_install(cnn_device device, const cnn_mapper *mapper) {
   gpu_mappers[device.index] = mapper;
 }
 
+static atomic_int gpu_pool_count;
+
+int cnn_gpu_pools(void) {
+  return atomic_load_explicit(&gpu_pool_count, memory_order_relaxed);
+}
+
 static cnn_pool *gpu_pool(int index) {
   cnn_pool *pool = atomic_load_explicit(&gpu_pools[index], memory_order_acquire);
   if (pool || !gpu_mappers[index]) return pool;
@@ -42,6 +48,7 @@ static cnn_pool *gpu_pool(int index) {
   if (!pool) {
     pool = cnn_pool_create(gpu_mappers[index]);
     atomic_store(&gpu_pools[index], pool);
+    if (pool && index >= atomic_load(&gpu_pool_count)) atomic_store(&gpu_pool_count, index + 1);
   }
   pthread_mutex_unlock(&making);
   return pool;

@@ -53,6 +53,9 @@ cnn_pool *cnn_device_pool(cnn_device device);
 // Makes known what pools ask of a device that a plugin brought.
 void cnn_device_memory_install(cnn_device device, const cnn_mapper *mapper);
 
+// Pools of GPUs that are in use: their indices are below this number.
+int cnn_gpu_pools(void);
+
 // What that pool asks of the device. NULL when there is no such device, and for `meta`.
 const cnn_mapper *cnn_device_mapper(cnn_device device);
 

@@ -74,12 +74,12 @@ RUN(trigamma, k_by_float)
 
 template <class T_> struct fold_nan {
   typedef T_ T;
-  typedef uint32_t Acc;
+  typedef unsigned Acc;
   __device__ Acc zero() const {
     return 0;
   }
   __device__ Acc take(Acc a, T x, int64_t) const {
-    return a | (x != x ? 1 : 0);
+    return a | (x != x);
   }
   __device__ Acc merge(Acc a, Acc b) const {
     return a | b;
@@ -88,23 +88,23 @@ template <class T_> struct fold_nan {
     k_put(f.out_dtype[0], f.out[0], o, a);
   }
 };
-
-static void make_has_nan(const cnn_call *call, k_reduce_form *f) {
-  const cnn_view *x = &call->in[0];
-  cuda_reduce_make(f, call, x, (1u << x->ndim) - 1);
+static void start_nan(const cnn_call *call, k_reduce_form *f) {
+  cuda_reduce_make(f, call, &call->in[0], (1u << call->in[0].ndim) - 1);
 }
 static cnn_status plan_has_nan(cnn_call *call) {
   k_reduce_form f;
-  make_has_nan(call, &f);
-  call->scratch_bytes = k_reduce_scratch(&f, sizeof(uint32_t));
+  start_nan(call, &f);
+  call->scratch_bytes = k_reduce_scratch(&f, sizeof(unsigned));
   return CNN_OK;
 }
 static cnn_status run_has_nan(cnn_call *call) {
   k_reduce_form f;
-  make_has_nan(call, &f);
-  return f.dtype == CNN_F64
-             ? k_reduce_launch<k_direct<double, double>>(call, fold_nan<double>(), &f)
-             : k_reduce_launch<k_converted<float>>(call, fold_nan<float>(), &f);
+  start_nan(call, &f);
+  return k_by_float(call, f.dtype, [&](auto tag) {
+    typedef typename decltype(tag)::type S;
+    typedef k_computed<S> T;
+    return k_reduce_launch<k_direct<S, T>>(call, fold_nan<T>(), &f);
+  });
 }
 CUDA_KERNEL(has_nan, plan_has_nan, run_has_nan)
 

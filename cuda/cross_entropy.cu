@@ -125,13 +125,6 @@ template <class T> __device__ inline state<T> take(state<T> a, T x) {
   // e^(x - x) is 1, but NaN for what is not finite.
   return state<T>{x, (a.top == least ? a.sum : a.sum * power(a.top - x)) + power(x - x)};
 }
-template <class T> __device__ inline state<T> join(state<T> a, state<T> b) {
-  if (a.sum == 0) return b;
-  if (b.sum == 0) return a;
-  const T top = a.top > b.top ? a.top : b.top;
-  return state<T>{top, a.sum * power(a.top - top) + b.sum * power(b.top - top)};
-}
-
 // The block's sums, from those of its threads.
 __device__ static inline void finish_block(const job &j, partial own) {
   __shared__ double numbers[32];
@@ -144,7 +137,7 @@ __device__ static inline void finish_block(const job &j, partial own) {
 
 template <class S, int by> __global__ void __launch_bounds__(BLOCK) k_cross_entropy(job j) {
   typedef k_computed<S> T;
-  __shared__ __align__(16) unsigned char raw[32 * sizeof(state<T>)];
+  __shared__ T shared[32];
   __shared__ double numbers[32];
   // Kept in shared memory where one lane of a warp adds to them: registers are dear here.
   __shared__ partial slots[BLOCK / 32];
@@ -160,8 +153,12 @@ template <class S, int by> __global__ void __launch_bounds__(BLOCK) k_cross_entr
     const int64_t label = read_label(j, at[1], lead);
     state<T> s = none;
     for_row<S, by>(j, x, [&](T v) { s = take(s, v); });
-    s = all<by>(s, reinterpret_cast<state<T> *>(raw), none,
-                [](state<T> a, state<T> b) { return join(a, b); });
+    const T top = all<by>(s.top, shared, none.top, k_max());
+    if (by != BY_THREAD) {
+      // (Where nothing was added top may be -inf, as may the largest.)
+      const T part = s.sum == 0 ? 0 : s.sum * power(s.top - top);
+      s = state<T>{top, all<by>(part, shared, static_cast<T>(0), k_sum())};
+    }
     const T log_sum = logarithm(s.sum);
     double smooth = 0;
     if (j.smoothing > 0) {

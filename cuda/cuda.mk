@@ -108,7 +108,7 @@ test-cuda-sim:
 	$(setup) build test
 	@$(MAKE) $(SUB) modules cuda-sim-plugin
 	@export CNN_CUDA_PLUGIN=$(abspath $(SIM_OUT)/plain/cnn_cuda_sim.so); \
-	  $(TESTS) --out $(OUT) --lua $(LUA) --match cuda_spec specs && \
+	  $(TESTS) --out $(OUT) --lua $(LUA) --match cuda_ specs && \
 	  CNN_OPS_DEVICE=cuda $(TESTS) --out $(OUT) --lua $(LUA) --match ops_spec specs && \
 	  CNN_CUDA_LIBRARIES=none CNN_OPS_VALUES=1 CNN_OPS=$(CUDA_OWN) CNN_OPS_DEVICE=cuda \
 	  $(TESTS) --out $(OUT) --lua $(LUA) --match ops_spec specs

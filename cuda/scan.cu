@@ -452,7 +452,9 @@ static void start_backward(const cnn_call *call, job *right, job *left) {
   start(call, left, call->args[2].i, second, 3);
   const size_t totals = (totals_bytes(right, sizeof(affine)) + 15) & ~static_cast<size_t>(15);
   right->totals = left->totals = call->scratch;
-  right->out = half ? static_cast<char *>(call->scratch) + totals : out->data;
+  right->out = !half           ? out->data
+               : call->scratch ? static_cast<char *>(call->scratch) + totals
+                               : nullptr;
   right->out_dtype = cnn_dtype_computed(out->dtype);
   right->dy = dy->data;
   right->dy_dtype = dy->dtype;

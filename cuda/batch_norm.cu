@@ -9,8 +9,8 @@
 //
 // Moments: four (or a vector of) elements have their own mean and squared deviations, which are
 // joined (Chan, Golub, LeVeque, "Updating formulae and a pairwise algorithm for computing sample
-// variances", 1979): nothing is lost where the mean is large. A thread joins few of them: parts are
-// short.
+// variances", 1979). A thread joins few of them: parts are short. And all are taken from the first
+// element of the channel on, so that nothing is lost where the mean is large.
 #include "kernel.cuh"
 
 #include <math.h>
@@ -37,6 +37,7 @@ typedef struct job {
   int64_t inner; // everything is dense: neighbouring elements of a channel, then the next one's
   int64_t parts, part;
   const void *x, *dy;
+  cnn_dtype dtype;
   void *out;
   parameter weight, bias, running_mean, running_var;
   void *mean, *rstd, *dw, *db;    // of the channels, in the computed type
@@ -47,7 +48,7 @@ typedef struct job {
 } job;
 
 // ---------------------------------------------------------------------------------------------
-// What is summed
+// What is summed, of x - origin and dy
 
 template <class T> struct moments {
   T n, mean, m2;
@@ -60,7 +61,7 @@ template <class T> __device__ inline moments<T> join(moments<T> a, moments<T> b)
   return moments<T>{n, a.mean + delta * share, a.m2 + b.m2 + delta * delta * a.n * share};
 }
 
-// dy and dy (x - mean).
+// dy and dy (x - origin).
 template <class T> struct dots {
   T dy, dyx;
 };
@@ -72,8 +73,12 @@ template <class S> struct by_moments {
   typedef k_computed<S> T;
   typedef moments<T> Acc;
   static constexpr bool reads_dy = false;
+  // The first element of channel c.
+  __device__ static T origin(const job &j, int64_t c) {
+    return k_widen(static_cast<const S *>(j.x)[c * j.x_step]);
+  }
   // Of n <= N elements.
-  template <int N> __device__ static Acc of(int n, const T *x, const T *, T) {
+  template <int N> __device__ static Acc of(int n, const T *x, const T *) {
     T mean = 0, m2 = 0;
 #pragma unroll
     for (int k = 0; k < N; k++)
@@ -89,11 +94,14 @@ template <class S> struct by_dots {
   typedef k_computed<S> T;
   typedef dots<T> Acc;
   static constexpr bool reads_dy = true;
-  template <int N> __device__ static Acc of(int n, const T *x, const T *dy, T mean) {
+  __device__ static T origin(const job &j, int64_t c) {
+    return static_cast<const T *>(j.mean)[c];
+  }
+  template <int N> __device__ static Acc of(int n, const T *x, const T *dy) {
     Acc a = {0, 0};
 #pragma unroll
     for (int k = 0; k < N; k++)
-      if (k < n) a.dy += dy[k], a.dyx += dy[k] * (x[k] - mean);
+      if (k < n) a.dy += dy[k], a.dyx += dy[k] * x[k];
     return a;
   }
 };
@@ -120,20 +128,20 @@ __global__ void __launch_bounds__(BLOCK) k_planes(job j) {
     const int64_t c = n % j.c, begin = n / j.c * j.part;
     const int64_t end = begin + j.part < j.walk.numel ? begin + j.part : j.walk.numel;
     const S *x = all_x + c * j.x_step, *dy = By<S>::reads_dy ? all_dy + c * j.dy_step : nullptr;
-    const T mean = By<S>::reads_dy ? static_cast<const T *>(j.mean)[c] : 0;
+    const T origin = By<S>::origin(j, c);
     Acc a = {};
     if (j.vector) {
       for (int64_t i = begin + threadIdx.x; i < end; i += BLOCK) {
         k_offsets<2>(j.walk, i, at);
         const pack p = *reinterpret_cast<const pack *>(x + at[0]);
 #pragma unroll
-        for (int k = 0; k < count; k++) xs[k] = k_widen(p.v[k]);
+        for (int k = 0; k < count; k++) xs[k] = k_widen(p.v[k]) - origin;
         if (By<S>::reads_dy) {
           const pack q = *reinterpret_cast<const pack *>(dy + at[1]);
 #pragma unroll
           for (int k = 0; k < count; k++) dys[k] = k_widen(q.v[k]);
         }
-        a = join(a, By<S>::template of<count>(count, xs, dys, mean));
+        a = join(a, By<S>::template of<count>(count, xs, dys));
       }
     } else {
       for (int64_t i = begin + threadIdx.x; i < end; i += GROUP * BLOCK) {
@@ -142,12 +150,12 @@ __global__ void __launch_bounds__(BLOCK) k_planes(job j) {
         for (int k = 0; k < GROUP; k++) {
           if (i + k * BLOCK < end) {
             k_offsets<2>(j.walk, i + k * BLOCK, at);
-            xs[k] = k_widen(x[at[0]]);
+            xs[k] = k_widen(x[at[0]]) - origin;
             if (By<S>::reads_dy) dys[k] = k_widen(dy[at[1]]);
             got = k + 1;
           }
         }
-        a = join(a, By<S>::template of<GROUP>(got, xs, dys, mean));
+        a = join(a, By<S>::template of<GROUP>(got, xs, dys));
       }
     }
     a = k_block_reduce(a, reinterpret_cast<Acc *>(raw), Acc{},
@@ -172,19 +180,19 @@ __global__ void __launch_bounds__(BLOCK) k_rows(job j) {
     const int64_t end = begin + j.part < j.m ? begin + j.part : j.m;
     Acc a = {};
     if (c < j.c) {
-      const T mean = By<S>::reads_dy ? static_cast<const T *>(j.mean)[c] : 0;
+      const T origin = By<S>::origin(j, c);
       for (int64_t r = begin + warp; r < end; r += GROUP * WARPS) {
         int got = 0;
 #pragma unroll
         for (int k = 0; k < GROUP; k++) {
           if (r + k * WARPS < end) {
             k_offsets<2>(j.walk, r + k * WARPS, at);
-            xs[k] = k_widen(x[at[0] + c * j.x_step]);
+            xs[k] = k_widen(x[at[0] + c * j.x_step]) - origin;
             if (By<S>::reads_dy) dys[k] = k_widen(dy[at[1] + c * j.dy_step]);
             got = k + 1;
           }
         }
-        a = join(a, By<S>::template of<GROUP>(got, xs, dys, mean));
+        a = join(a, By<S>::template of<GROUP>(got, xs, dys));
       }
     }
     shared[threadIdx.x] = a;
@@ -229,7 +237,7 @@ template <class T> __global__ void __launch_bounds__(BLOCK) k_statistics(job j) 
       mean = value_of(j.running_mean, c, 0);
       var = value_of(j.running_var, c, 1);
     } else if (s.n > 0) {
-      mean = s.mean;
+      mean = k_get<double>(j.dtype, j.x, c * j.x_step) + s.mean;
       var = s.m2 / s.n;
       update(j.running_mean, c, j.momentum, mean);
       update(j.running_var, c, j.momentum, var * s.n / (s.n - 1));
@@ -366,6 +374,7 @@ static void start(const cnn_call *call, job *j, const cnn_view *x, const cnn_vie
   const cnn_view *views[] = {x, dy};
   const int64_t count = 16 / static_cast<int64_t>(cnn_dtype_size(x->dtype));
   j->x = x->data;
+  j->dtype = x->dtype;
   j->dy = dy ? dy->data : nullptr;
   j->c = x->shape[1];
   j->m = 1;

@@ -19,16 +19,12 @@ template <class To, class From> struct f_convert {
   typedef To Out;
   typedef From A;
   static constexpr int arity = 1;
-  __device__ To operator()(From s) const {
-    return convert<To, From>::apply(s);
-  }
+  __device__ To operator()(From s) const { return convert<To, From>::apply(s); }
 };
 template <class S> struct f_same {
   typedef S Out, A;
   static constexpr int arity = 1;
-  __device__ S operator()(S s) const {
-    return s;
-  }
+  __device__ S operator()(S s) const { return s; }
 };
 
 // ---------------------------------------------------------------------------------------------
@@ -39,8 +35,8 @@ template <class S> struct f_same {
 
 template <class S>
 __global__ void __launch_bounds__(TILE *ROWS)
-    k_transpose(S *to, const S *from, cuda_walk outer, int64_t rows, int64_t columns, int64_t to_row,
-                int64_t from_column) {
+    k_transpose(S *to, const S *from, cuda_walk outer, int64_t rows, int64_t columns,
+                int64_t to_row, int64_t from_column) {
   __shared__ S tile[TILE][TILE + 1];
   int64_t at[2];
   for (int64_t o = blockIdx.z; o < outer.numel; o += gridDim.z) {
@@ -56,8 +52,7 @@ __global__ void __launch_bounds__(TILE *ROWS)
     __syncthreads();
     for (int j = threadIdx.y; j < TILE; j += ROWS) {
       const int64_t row = row0 + j, column = column0 + threadIdx.x;
-      if (row < rows && column < columns)
-        to[at[0] + row * to_row + column] = tile[threadIdx.x][j];
+      if (row < rows && column < columns) to[at[0] + row * to_row + column] = tile[threadIdx.x][j];
     }
     __syncthreads();
   }

@@ -10,9 +10,7 @@
 
 #define BLOCK 256
 
-template <class T> struct state {
-  T top, sum;
-};
+template <class T> struct state { T top, sum; };
 
 __device__ static inline float power(float x) {
   return expf(x);
@@ -90,11 +88,13 @@ __global__ void __launch_bounds__(BLOCK) k_softmax(job j) {
     k_offsets<2>(j.lines.outer, line, at);
     Out *y = static_cast<Out *>(j.out) + at[0];
     state<T> s = none;
+#pragma unroll(same ? 4 : 1)
     for (int64_t i = me<by>(); i < j.lines.length; i += width<by>())
       s = take(s, input<Out, same>(j, at[1] + i * j.lines.stride[1]));
     s = all<by>(s, reinterpret_cast<state<T> *>(raw), none,
                 [](state<T> a, state<T> b) { return join(a, b); });
     const T scale = logs ? logarithm(s.sum) : 1 / s.sum;
+#pragma unroll(same ? 4 : 1)
     for (int64_t i = me<by>(); i < j.lines.length; i += width<by>()) {
       const T v = input<Out, same>(j, at[1] + i * j.lines.stride[1]) - s.top;
       y[i * j.lines.stride[0]] = k_narrow<Out>(logs ? v - scale : power(v) * scale);
@@ -103,7 +103,8 @@ __global__ void __launch_bounds__(BLOCK) k_softmax(job j) {
 }
 
 // dx = y (dy - sum(dy y)), of the logarithm dy - e^y sum(dy).
-template <class S, bool logs, int by> __global__ void __launch_bounds__(BLOCK) k_softmax_backward(job j) {
+template <class S, bool logs, int by>
+__global__ void __launch_bounds__(BLOCK) k_softmax_backward(job j) {
   typedef k_computed<S> T;
   __shared__ T shared[32];
   for (int64_t line = first_line<by>(); line < j.lines.outer.numel; line += line_step<by>()) {
@@ -159,8 +160,7 @@ template <bool logs> static cnn_status run_forward(cnn_call *call) {
         return CUDA_LAUNCH(call, (k_softmax<Out, true, logs, BY_THREAD>), grid, BLOCK, 0, j);
       case BY_WARP:
         return CUDA_LAUNCH(call, (k_softmax<Out, true, logs, BY_WARP>), grid, BLOCK, 0, j);
-      default:
-        return CUDA_LAUNCH(call, (k_softmax<Out, true, logs, BY_BLOCK>), grid, BLOCK, 0, j);
+      default: return CUDA_LAUNCH(call, (k_softmax<Out, true, logs, BY_BLOCK>), grid, BLOCK, 0, j);
       }
     return CUDA_LAUNCH(call, (k_softmax<Out, false, logs, BY_BLOCK>),
                        blocks_of(call, j.lines.outer.numel), BLOCK, 0, j);

@@ -13,6 +13,7 @@
 #include "cnn.h"
 #include "cpu/accel.h"
 #include "memory/buffer.h"
+#include "memory/record.h"
 #include "ops/ops.h"
 
 int luaopen_cnn_core(lua_State *L);
@@ -143,15 +144,6 @@ static int l_nearest(lua_State *L) {
 // ---------------------------------------------------------------------------------------------
 // Memory
 
-// The pool that argument 1 is or, of a device's name, has.
-static cnn_pool *pool_argument(lua_State *L, cnn_lua *S, const char *function) {
-  cnn_pool *pool = cnn_to_pool(L, 1);
-  if (pool) return pool;
-  cnn_device device =
-      lua_isnoneornil(L, 1) ? S->ctx.default_device : cnn_check_device(L, S, 1, function);
-  return cnn_device_pool(device);
-}
-
 static void push_counter(lua_State *L, const char *name, const cnn_pool_counter *c) {
   lua_createtable(L, 0, 4);
   cnn_pushint(L, c->current), lua_setfield(L, -2, "current");
@@ -193,7 +185,7 @@ static void push_classes(lua_State *L, cnn_pool *pool) {
 
 static int l_memory_stats(lua_State *L) {
   cnn_lua *S = cnn_state(L);
-  cnn_pool *pool = pool_argument(L, S, "memory_stats");
+  cnn_pool *pool = cnn_check_pool(L, S, "memory_stats");
   cnn_pool_stats s;
   memset(&s, 0, sizeof s);
   if (pool) cnn_pool_get_stats(pool, &s);
@@ -202,15 +194,14 @@ static int l_memory_stats(lua_State *L) {
   push_counter(L, "requested_bytes", &s.requested);
   push_counter(L, "reserved_bytes", &s.reserved);
   push_counter(L, "blocks", &s.blocks);
-  // A block is active until it is freed: none waits for a stream here.
-  push_counter(L, "active_bytes", &s.allocated);
-  push_counter(L, "active", &s.blocks);
+  push_counter(L, "active_bytes", &s.active);
+  push_counter(L, "active", &s.active_blocks);
   push_size_class(L, "small", &s.small, &s.small_blocks, s.small_reserved);
   push_size_class(L, "large", &s.large, &s.large_blocks, s.reserved.current - s.small_reserved);
   push_classes(L, pool);
   lua_setfield(L, -2, "classes");
-  cnn_pushint(L, s.inactive), lua_setfield(L, -2, "inactive_bytes");
-  cnn_pushint(L, s.inactive_split), lua_setfield(L, -2, "inactive_split_bytes");
+  push_counter(L, "inactive_bytes", &s.inactive);
+  push_counter(L, "inactive_split_bytes", &s.inactive_split);
   cnn_pushint(L, s.available), lua_setfield(L, -2, "available");
   lua_newtable(L);
   for (int k = 0; k < CNN_POOL_KINDS; k++) push_counter(L, cnn_kind_name((cnn_kind)k), &s.kinds[k]);
@@ -220,31 +211,37 @@ static int l_memory_stats(lua_State *L) {
   cnn_pushint(L, s.maps), lua_setfield(L, -2, "maps");
   cnn_pushint(L, s.unmaps), lua_setfield(L, -2, "unmaps");
   cnn_pushint(L, s.failures), lua_setfield(L, -2, "failures");
+  cnn_pushint(L, s.retries), lua_setfield(L, -2, "num_alloc_retries");
+  cnn_pushint(L, s.ooms), lua_setfield(L, -2, "num_ooms");
+  cnn_pushint(L, s.waiting), lua_setfield(L, -2, "waiting_bytes");
+  cnn_pushint(L, s.waits), lua_setfield(L, -2, "stream_waits");
   return 1;
 }
 
 static int l_memory_allocated(lua_State *L) {
   cnn_lua *S = cnn_state(L);
-  cnn_pool *pool = pool_argument(L, S, "memory_allocated");
+  cnn_pool *pool = cnn_check_pool(L, S, "memory_allocated");
   cnn_pushint(L, pool ? cnn_pool_live(pool) : 0);
   return 1;
 }
 
 static int l_reset_peaks(lua_State *L) {
   cnn_lua *S = cnn_state(L);
-  cnn_pool *pool = pool_argument(L, S, "reset_peak_memory_stats");
+  cnn_pool *pool = cnn_check_pool(L, S, "reset_peak_memory_stats");
   if (pool) cnn_pool_reset_peaks(pool);
   return 0;
 }
 
 static int l_empty_cache(lua_State *L) {
   cnn_lua *S = cnn_state(L);
-  cnn_pool *pool = pool_argument(L, S, "empty_cache");
+  cnn_pool *pool = cnn_check_pool(L, S, "empty_cache");
   cnn_pool_stats before = {0}, after = {0};
   if (pool) cnn_pool_get_stats(pool, &before);
   cnn_make_room(L, S);
   if (pool) cnn_pool_trim(pool), cnn_pool_get_stats(pool, &after);
-  cnn_pushint(L, before.reserved.current - after.reserved.current);
+  int64_t given = before.reserved.current - after.reserved.current;
+  if (pool && given > 0 && cnn_record_on()) cnn_record_trim(pool, (size_t)given);
+  cnn_pushint(L, given);
   return 1;
 }
 
@@ -258,8 +255,10 @@ static int l_set_memory_limit(lua_State *L) {
                      cnn_describe(L, 1, got, sizeof got));
   double bytes = (double)lua_tonumber(L, 1);
   if (lua_gettop(L) > 0) lua_remove(L, 1);
-  cnn_pool *pool = pool_argument(L, S, "set_memory_limit");
+  cnn_pool *pool = cnn_check_pool(L, S, "set_memory_limit");
   size_t total, left, limit = bytes < 0x1p62 ? (size_t)bytes : (size_t)1 << 62;
+  if (pool && given && pool != cnn_pool_root(pool))
+    cnn_check_room(L, S, "set_memory_limit", bytes, cnn_pool_granule(pool));
   if (pool && !given) cnn_pool_info(pool, &total, &left, &limit);
   if (pool && !given && pool != cnn_pool_root(pool)) limit = SIZE_MAX;
   if (pool) cnn_pool_set_limit(pool, limit);
@@ -270,7 +269,7 @@ static int l_set_memory_limit(lua_State *L) {
 static int l_mem_get_info(lua_State *L) {
   cnn_lua *S = cnn_state(L);
   size_t total = 0, left = 0, limit;
-  cnn_pool *pool = pool_argument(L, S, "mem_get_info");
+  cnn_pool *pool = cnn_check_pool(L, S, "mem_get_info");
   if (pool) cnn_pool_info(pool, &total, &left, &limit);
   cnn_pushint(L, (int64_t)left);
   cnn_pushint(L, (int64_t)total);
@@ -322,6 +321,7 @@ static void where(cnn_context *ctx, char *text, int size) {
 static int state_gc(lua_State *L) {
   cnn_lua *S = lua_touserdata(L, 1);
   cnn_free(S->dead);
+  for (int i = 0; i < CNN_MAX_DEVICES; i++) cnn_free(S->gpus[i]), S->gpus[i] = NULL;
   S->dead = NULL;
   S->n_dead = S->dead_capacity = 0;
   return 0;

@@ -56,14 +56,6 @@ static int l_record_serial(lua_State *L) {
   return 1;
 }
 
-// The pool that argument 1 is or, of a device's name, has.
-static cnn_pool *pool_argument(lua_State *L, cnn_lua *S, const char *function) {
-  cnn_pool *pool = cnn_to_pool(L, 1);
-  if (pool) return pool;
-  return cnn_device_pool(lua_isnoneornil(L, 1) ? S->ctx.default_device
-                                               : cnn_check_device(L, S, 1, function));
-}
-
 static void set_int(lua_State *L, const char *key, int64_t value) {
   cnn_pushint(L, value);
   lua_setfield(L, -2, key);
@@ -100,12 +92,14 @@ static holder *push_holder(lua_State *L) {
 
 static void push_piece(lua_State *L, const cnn_piece *p) {
   static const char *const names[] = {"void", "free", "bed", "large", "small"};
-  lua_createtable(L, 0, p->what < CNN_PIECE_LARGE ? 4 : 10);
+  lua_createtable(L, 0, p->what < CNN_PIECE_LARGE ? 5 : 12);
   lua_pushstring(L, names[p->what]), lua_setfield(L, -2, "what");
   set_int(L, "address", (int64_t)p->at);
   set_int(L, "size", (int64_t)p->bytes);
   if (*p->pool) lua_pushstring(L, p->pool), lua_setfield(L, -2, "pool");
+  if (p->stream) set_int(L, "stream", (int64_t)(uintptr_t)p->stream);
   if (p->what < CNN_PIECE_LARGE) return;
+  if (p->waiting) lua_pushboolean(L, true), lua_setfield(L, -2, "waiting");
   set_int(L, "taken", (int64_t)p->block.size);
   set_int(L, "data", (int64_t)(uintptr_t)p->block.data);
   set_int(L, "requested", (int64_t)p->block.requested);
@@ -117,7 +111,7 @@ static void push_piece(lua_State *L, const cnn_piece *p) {
 // _memory_pieces(dev): what the device's address space consists of, by address.
 static int l_memory_pieces(lua_State *L) {
   cnn_lua *S = cnn_state(L);
-  cnn_pool *pool = pool_argument(L, S, "memory_snapshot");
+  cnn_pool *pool = cnn_check_pool(L, S, "memory_snapshot");
   holder *h = push_holder(L);
   cnn_piece *list = NULL;
   size_t n = 0;
@@ -129,13 +123,15 @@ static int l_memory_pieces(lua_State *L) {
   return 1;
 }
 
-static void push_event(lua_State *L, const cnn_event *e) {
-  static const char *const names[] = {"alloc", "free", "retag"};
-  lua_createtable(L, 0, 8);
+static void push_event(lua_State *L, const cnn_event *e, const cnn_pool *pool) {
+  static const char *const names[] = {"alloc", "free", "retag", "trim"};
+  lua_createtable(L, 0, 9);
   lua_pushstring(L, names[e->what]), lua_setfield(L, -2, "what");
   lua_pushnumber(L, 1e-9 * (lua_Number)e->time), lua_setfield(L, -2, "time");
-  set_int(L, "address", (int64_t)e->at);
   set_int(L, "size", (int64_t)e->bytes);
+  set_int(L, "reserved", pool == e->root ? e->root_reserved : e->reserved);
+  if (e->what == CNN_EVENT_TRIM) return;
+  set_int(L, "address", (int64_t)e->at);
   set_int(L, "serial", e->serial);
   lua_pushstring(L, cnn_kind_name((cnn_kind)e->kind)), lua_setfield(L, -2, "kind");
   if (e->what == CNN_EVENT_RETAG)
@@ -146,7 +142,7 @@ static void push_event(lua_State *L, const cnn_event *e) {
 // _memory_events(dev): the events, the oldest first, and how many were overwritten.
 static int l_memory_events(lua_State *L) {
   cnn_lua *S = cnn_state(L);
-  cnn_pool *pool = pool_argument(L, S, "memory_snapshot");
+  cnn_pool *pool = cnn_check_pool(L, S, "memory_snapshot");
   holder *h = push_holder(L);
   cnn_event *list = NULL;
   size_t n = 0;
@@ -155,7 +151,7 @@ static int l_memory_events(lua_State *L) {
     return cnn_error(L, S, "memory_snapshot: no memory for the list of events");
   h->list = list;
   lua_createtable(L, (int)n, 0);
-  for (size_t i = 0; i < n; i++) push_event(L, &list[i]), lua_rawseti(L, -2, (int)i + 1);
+  for (size_t i = 0; i < n; i++) push_event(L, &list[i], pool), lua_rawseti(L, -2, (int)i + 1);
   cnn_pushint(L, (int64_t)lost);
   return 2;
 }

@@ -32,8 +32,9 @@ typedef struct cnn_lua {
   int64_t handed;    // bytes of results that scripts got since the last backward
   double last_backward;
   bool paced;
-  cnn_scope *scope;      // the innermost open scope (scope.c)
-  cnn_pool_handle *pool; // of the innermost with_pool (pool.c)
+  cnn_scope *scope;                       // the innermost open scope (scope.c)
+  cnn_pool_handle *pool;                  // of the innermost with_pool (pool.c)
+  cnn_pool_handle *gpus[CNN_MAX_DEVICES]; // of GPUs' own pools, for pacing alone
   // Host functions that the core gave back, to be released when Lua may be called.
   int n_dead, dead_capacity;
   int64_t *dead;
@@ -128,8 +129,10 @@ struct cnn_pool_handle {
   int64_t live_after, soft; // as the state's, for this pool's live bytes
 };
 
-// The pool in argument i, or NULL.
-cnn_pool *cnn_to_pool(lua_State *L, int i);
+// The pool that argument 1 is or, of a device's name or nothing, has (NULL: meta has none).
+cnn_pool *cnn_check_pool(lua_State *L, cnn_lua *S, const char *function);
+// Raises where a pool of so many bytes would have room for nothing.
+void cnn_check_room(lua_State *L, cnn_lua *S, const char *function, double bytes, size_t granule);
 // Raises what the debugging aid found (memory/guard.h), if it did.
 void cnn_raise_damage(lua_State *L, cnn_lua *S);
 
@@ -158,6 +161,8 @@ void cnn_pace_backward(lua_State *L, cnn_lua *S);
 // After CNN_OOM: collects everything and empties the pools' caches. False when that can't be done
 // now.
 bool cnn_make_room(lua_State *L, cnn_lua *S);
+// The same, to ask for the memory again: counts the refusal as a retry.
+bool cnn_make_room_again(lua_State *L, cnn_lua *S);
 // Sets the live bytes at which a collection is due for this pool.
 void cnn_pace_pool(cnn_lua *S, cnn_pool_handle *handle);
 // While memory is recorded: makes the script's line the origin of what this call allocates
@@ -170,7 +175,7 @@ void cnn_drain(lua_State *L, cnn_lua *S);
 #define CNN_WITH_ROOM(L, S, status, call)                                                          \
   do {                                                                                             \
     (status) = (call);                                                                             \
-    if ((status) == CNN_OOM && cnn_make_room(L, S)) (status) = (call);                             \
+    if ((status) == CNN_OOM && cnn_make_room_again(L, S)) (status) = (call);                       \
   } while (0)
 
 // ---------------------------------------------------------------------------------------------

@@ -42,7 +42,7 @@ typedef struct job {
   parameter weight, bias, running_mean, running_var;
   void *mean, *rstd, *dw, *db;    // of the channels, in the computed type
   void *scale, *shift, *a, *b;    // likewise, in scratch
-  void *partial;                  // [parts][c] of the sums
+  void *partial;                  // sums of [parts][c]
   double eps, momentum;
   bool training, reduces, applies, rows, vector, dense;
 } job;
@@ -67,6 +67,20 @@ template <class T> struct dots {
 };
 template <class T> __device__ inline dots<T> join(dots<T> a, dots<T> b) {
   return dots<T>{a.dy + b.dy, a.dyx + b.dyx};
+}
+
+// Partial sums in scratch, number n of them: each of their numbers is an array of its own.
+template <class T> __device__ inline void put_sums(const job &j, int64_t n, moments<T> a) {
+  T *to = static_cast<T *>(j.partial) + n;
+  const int64_t each = j.c * j.parts;
+  to[0] = a.n;
+  to[each] = a.mean;
+  to[2 * each] = a.m2;
+}
+template <class T> __device__ inline void put_sums(const job &j, int64_t n, dots<T> a) {
+  T *to = static_cast<T *>(j.partial) + n;
+  to[0] = a.dy;
+  to[j.c * j.parts] = a.dyx;
 }
 
 template <class S> struct by_moments {
@@ -160,7 +174,7 @@ __global__ void __launch_bounds__(BLOCK) k_planes(job j) {
     }
     a = k_block_reduce(a, reinterpret_cast<Acc *>(raw), Acc{},
                        [](Acc u, Acc v) { return join(u, v); });
-    if (threadIdx.x == 0) static_cast<Acc *>(j.partial)[n] = a;
+    if (threadIdx.x == 0) put_sums(j, n, a);
   }
 }
 
@@ -199,7 +213,7 @@ __global__ void __launch_bounds__(BLOCK) k_rows(job j) {
     __syncthreads();
     if (warp == 0 && c < j.c) {
       for (int w = 1; w < WARPS; w++) a = join(a, shared[w * 32 + lane]);
-      static_cast<Acc *>(j.partial)[part * j.c + c] = a;
+      put_sums(j, part * j.c + c, a);
     }
     __syncthreads();
   }
@@ -221,13 +235,14 @@ __device__ static inline void update(const parameter &p, int64_t c, double momen
 
 template <class T> __global__ void __launch_bounds__(BLOCK) k_statistics(job j) {
   const int lane = threadIdx.x & 31;
+  const int64_t each = j.c * j.parts;
   for (int64_t c = static_cast<int64_t>(blockIdx.x) * WARPS + (threadIdx.x >> 5); c < j.c;
        c += static_cast<int64_t>(gridDim.x) * WARPS) {
     moments<double> s = {};
     if (j.reduces) {
       for (int64_t p = lane; p < j.parts; p += 32) {
-        const moments<T> a = static_cast<const moments<T> *>(j.partial)[p * j.c + c];
-        s = join(s, moments<double>{a.n, a.mean, a.m2});
+        const T *a = static_cast<const T *>(j.partial) + p * j.c + c;
+        s = join(s, moments<double>{a[0], a[each], a[2 * each]});
       }
       s = k_warp_reduce(s, [](moments<double> u, moments<double> v) { return join(u, v); });
     }
@@ -252,13 +267,14 @@ template <class T> __global__ void __launch_bounds__(BLOCK) k_statistics(job j) 
 
 template <class T> __global__ void __launch_bounds__(BLOCK) k_gradients(job j) {
   const int lane = threadIdx.x & 31;
+  const int64_t each = j.c * j.parts;
   for (int64_t c = static_cast<int64_t>(blockIdx.x) * WARPS + (threadIdx.x >> 5); c < j.c;
        c += static_cast<int64_t>(gridDim.x) * WARPS) {
     dots<double> s = {};
     if (j.reduces) {
       for (int64_t p = lane; p < j.parts; p += 32) {
-        const dots<T> a = static_cast<const dots<T> *>(j.partial)[p * j.c + c];
-        s = join(s, dots<double>{a.dy, a.dyx});
+        const T *a = static_cast<const T *>(j.partial) + p * j.c + c;
+        s = join(s, dots<double>{a[0], a[each]});
       }
       s = k_warp_reduce(s, [](dots<double> u, dots<double> v) { return join(u, v); });
     }

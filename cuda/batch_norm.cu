@@ -40,9 +40,9 @@ typedef struct job {
   cnn_dtype dtype;
   void *out;
   parameter weight, bias, running_mean, running_var;
-  void *mean, *rstd, *dw, *db;    // of the channels, in the computed type
-  void *scale, *shift, *a, *b;    // likewise, in scratch
-  void *partial;                  // sums of [parts][c]
+  void *mean, *rstd, *dw, *db; // of the channels, in the computed type
+  void *scale, *shift, *a, *b; // likewise, in scratch
+  void *partial;               // sums of [parts][c]
   double eps, momentum;
   bool training, reduces, applies, rows, vector, dense;
 } job;
@@ -50,9 +50,7 @@ typedef struct job {
 // ---------------------------------------------------------------------------------------------
 // What is summed, of x - origin and dy
 
-template <class T> struct moments {
-  T n, mean, m2;
-};
+template <class T> struct moments { T n, mean, m2; };
 template <class T> __device__ inline moments<T> join(moments<T> a, moments<T> b) {
   if (a.n == 0) return b;
   if (b.n == 0) return a;
@@ -62,9 +60,7 @@ template <class T> __device__ inline moments<T> join(moments<T> a, moments<T> b)
 }
 
 // dy and dy (x - origin).
-template <class T> struct dots {
-  T dy, dyx;
-};
+template <class T> struct dots { T dy, dyx; };
 template <class T> __device__ inline dots<T> join(dots<T> a, dots<T> b) {
   return dots<T>{a.dy + b.dy, a.dyx + b.dyx};
 }
@@ -108,9 +104,7 @@ template <class S> struct by_dots {
   typedef k_computed<S> T;
   typedef dots<T> Acc;
   static constexpr bool reads_dy = true;
-  __device__ static T origin(const job &j, int64_t c) {
-    return static_cast<const T *>(j.mean)[c];
-  }
+  __device__ static T origin(const job &j, int64_t c) { return static_cast<const T *>(j.mean)[c]; }
   template <int N> __device__ static Acc of(int n, const T *x, const T *dy) {
     Acc a = {0, 0};
 #pragma unroll
@@ -468,8 +462,9 @@ static unsigned grid_of(const cnn_call *call, int64_t n) {
 template <class S, template <class> class By>
 static cnn_status reduce(const cnn_call *call, const job &j) {
   if (!j.reduces) return CNN_OK;
-  if (j.rows) return CUDA_LAUNCH(call, (k_rows<S, By>), grid_of(call, (j.c + 31) / 32 * j.parts),
-                                 BLOCK, 0, j);
+  if (j.rows)
+    return CUDA_LAUNCH(call, (k_rows<S, By>), grid_of(call, (j.c + 31) / 32 * j.parts), BLOCK, 0,
+                       j);
   return CUDA_LAUNCH(call, (k_planes<S, By>), grid_of(call, j.c * j.parts), BLOCK, 0, j);
 }
 

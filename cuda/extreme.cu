@@ -16,19 +16,14 @@ template <class T_, bool largest> struct fold_extreme {
   typedef T_ T;
   typedef place<T> Acc;
   bool values, places; // which results there are
-  __device__ Acc zero() const {
-    return Acc{0, 0};
-  }
-  __device__ Acc take(Acc a, T x, int64_t at) const {
-    return merge(a, Acc{x, at});
-  }
+  __device__ Acc zero() const { return Acc{0, 0}; }
+  __device__ Acc take(Acc a, T x, int64_t at) const { return merge(a, Acc{x, at}); }
   __device__ Acc merge(Acc a, Acc b) const {
     if (a.at == 0) return b;
     if (b.at == 0) return a;
     const bool an = a.value != a.value, bn = b.value != b.value;
     if (an != bn) return an ? a : b;
-    if (!an && a.value != b.value)
-      return (largest ? a.value > b.value : a.value < b.value) ? a : b;
+    if (!an && a.value != b.value) return (largest ? a.value > b.value : a.value < b.value) ? a : b;
     return a.at < b.at ? a : b;
   }
   __device__ void store(const k_reduce_form &f, int64_t o, Acc a) const {
@@ -53,8 +48,7 @@ static cnn_status plan_extreme(cnn_call *call) {
 template <bool largest> static cnn_status extreme(cnn_call *call, bool values, bool places) {
   k_reduce_form f;
   cuda_reduce_make(&f, call, &call->in[0], dims_of(call));
-  const cnn_dtype computed =
-      cnn_dtype_is_float(f.dtype) ? cnn_dtype_computed(f.dtype) : CNN_I64;
+  const cnn_dtype computed = cnn_dtype_is_float(f.dtype) ? cnn_dtype_computed(f.dtype) : CNN_I64;
   return k_reduce_by(call, computed, &f, [&](auto tag) {
     return fold_extreme<typename decltype(tag)::type, largest>{values, places};
   });
@@ -141,7 +135,8 @@ template <class U> __global__ void __launch_bounds__(BLOCK) k_median_ranked(medi
        o += static_cast<int64_t>(gridDim.x) * WARPS) {
     const int64_t base = k_offset(j.kept, o);
     const K key = lane < n ? key_of<U>(j, base + k_offset(j.reduced, lane)) : static_cast<U>(-1);
-    const unsigned nans = __ballot_sync(K_FULL_WARP, j.real && lane < n && key == static_cast<U>(-1));
+    const unsigned nans =
+        __ballot_sync(K_FULL_WARP, j.real && lane < n && key == static_cast<U>(-1));
     int rank = 0;
     for (int i = 0; i < n; i++) {
       const K other = __shfl_sync(K_FULL_WARP, key, i);
@@ -240,7 +235,8 @@ __global__ static void __launch_bounds__(BLOCK) k_median_start(median_job j) {
     if (i < j.outputs) j.selections[i] = first_selection(j);
   }
 }
-template <class U> __global__ void __launch_bounds__(BLOCK) k_median_count(median_job j, int shift) {
+template <class U>
+__global__ void __launch_bounds__(BLOCK) k_median_count(median_job j, int shift) {
   __shared__ __align__(16) unsigned counts[BLOCK];
   for (int64_t n = blockIdx.x; n < j.outputs * j.pieces; n += gridDim.x) {
     const int64_t o = n / j.pieces, begin = n % j.pieces * j.step;
@@ -316,8 +312,7 @@ static cnn_status plan_median(cnn_call *call, uint32_t dims) {
   median_job j = {};
   start_median(call, &j, dims);
   if (j.pieces > 1)
-    call->scratch_bytes =
-        static_cast<size_t>(j.outputs) * (256 * sizeof(word) + sizeof(selection));
+    call->scratch_bytes = static_cast<size_t>(j.outputs) * (256 * sizeof(word) + sizeof(selection));
   return CNN_OK;
 }
 
@@ -345,9 +340,8 @@ static cnn_status run_median(cnn_call *call, uint32_t dims) {
   median_job j = {};
   start_median(call, &j, dims);
   if (j.count == 0) return cuda_fill_view(call, &call->out[0], NAN); // floats: infer passed it
-  return k_by_size(call, call->in[0].dtype, [&](auto tag) {
-    return select<typename decltype(tag)::type>(call, j);
-  });
+  return k_by_size(call, call->in[0].dtype,
+                   [&](auto tag) { return select<typename decltype(tag)::type>(call, j); });
 }
 
 static uint32_t all_dims(const cnn_call *call) {

@@ -98,10 +98,11 @@ template <class I, class T> __device__ inline I k_to_int(T v) {
                                 : sizeof(I) == 2 ? 32768.0
                                                  : (I(-1) > 0 ? 256.0 : 128.0));
   if (v <= low) return static_cast<I>(low);
-  if (v >= high) return static_cast<I>(sizeof(I) == 8   ? 9223372036854775807LL
-                                       : sizeof(I) == 4 ? 2147483647LL
-                                       : sizeof(I) == 2 ? 32767LL
-                                                        : (I(-1) > 0 ? 255LL : 127LL));
+  if (v >= high)
+    return static_cast<I>(sizeof(I) == 8   ? 9223372036854775807LL
+                          : sizeof(I) == 4 ? 2147483647LL
+                          : sizeof(I) == 2 ? 32767LL
+                                           : (I(-1) > 0 ? 255LL : 127LL));
   return static_cast<I>(v);
 }
 
@@ -284,8 +285,7 @@ template <class T> __device__ inline T k_shuffle_xor(T v, int bits) {
   if constexpr (k_is_float<T>::value || sizeof(T) <= 4) {
     return __shfl_xor_sync(K_FULL_WARP, v, bits);
   } else {
-    return k_shuffle_words(
-        v, [&](unsigned w) { return __shfl_xor_sync(K_FULL_WARP, w, bits); });
+    return k_shuffle_words(v, [&](unsigned w) { return __shfl_xor_sync(K_FULL_WARP, w, bits); });
   }
 }
 

@@ -34,19 +34,18 @@ typedef struct job {
 // ---------------------------------------------------------------------------------------------
 // Elements: of a type known, or (void) looked at each time
 
-template <class S, class T>
-__device__ inline T read(cnn_dtype dtype, const void *data, int64_t i) {
+template <class S, class T> __device__ inline T read(cnn_dtype dtype, const void *data, int64_t i) {
   if constexpr (!std::is_void<S>::value) {
     return static_cast<T>(k_widen(static_cast<const S *>(data)[i]));
   } else {
-    const bool real =
-        dtype == CNN_F32 || dtype == CNN_F64 || dtype == CNN_F16 || dtype == CNN_BF16;
+    const bool real = dtype == CNN_F32 || dtype == CNN_F64 || dtype == CNN_F16 || dtype == CNN_BF16;
     if (!k_is_float<T>::value && real)
       return static_cast<T>(k_to_int<int64_t>(k_get<double>(dtype, data, i)));
     return k_get<T>(dtype, data, i);
   }
 }
-template <class S, class T> __device__ inline void write(cnn_dtype dtype, void *data, int64_t i, T v) {
+template <class S, class T>
+__device__ inline void write(cnn_dtype dtype, void *data, int64_t i, T v) {
   if constexpr (!std::is_void<S>::value)
     static_cast<S *>(data)[i] = k_narrow<S>(static_cast<k_computed<S>>(v));
   else
@@ -58,8 +57,8 @@ template <class S> struct wide {
   static constexpr int count = sizeof(S) * ITEMS > 16 ? 16 / sizeof(S) : ITEMS;
   typedef k_pack<S, count> pack;
   __device__ static bool fits(const void *data, int64_t i, int64_t stride) {
-    return stride == 1 &&
-           (reinterpret_cast<uintptr_t>(static_cast<const S *>(data) + i) & (sizeof(pack) - 1)) == 0;
+    return stride == 1 && (reinterpret_cast<uintptr_t>(static_cast<const S *>(data) + i) &
+                           (sizeof(pack) - 1)) == 0;
   }
   __device__ static void load(const void *data, int64_t i, S *v) {
     const pack *p = reinterpret_cast<const pack *>(static_cast<const S *>(data) + i);
@@ -89,12 +88,8 @@ template <class S> struct wide {
 template <class S_, class A, bool product> struct running {
   typedef S_ S;
   typedef A Acc;
-  __device__ Acc none() const {
-    return product;
-  }
-  __device__ Acc join(Acc a, Acc b) const {
-    return product ? a * b : a + b;
-  }
+  __device__ Acc none() const { return product; }
+  __device__ Acc join(Acc a, Acc b) const { return product ? a * b : a + b; }
   __device__ Acc take(const job &j, const int64_t *at, int64_t i) const {
     return read<S, A>(j.x_dtype, j.x, at[1] + i * j.lines.stride[1]);
   }
@@ -112,9 +107,7 @@ template <class T> struct place {
 template <class T, bool largest> struct extreme {
   typedef void S;
   typedef place<T> Acc;
-  __device__ Acc none() const {
-    return Acc{0, 0};
-  }
+  __device__ Acc none() const { return Acc{0, 0}; }
   __device__ Acc join(Acc a, Acc b) const {
     if (b.at == 0) return a;
     if (a.at == 0) return b;
@@ -140,9 +133,7 @@ struct affine {
 struct right_factors {
   typedef void S;
   typedef affine Acc;
-  __device__ Acc none() const {
-    return Acc{1, 0, 0};
-  }
+  __device__ Acc none() const { return Acc{1, 0, 0}; }
   __device__ Acc join(Acc f, Acc g) const {
     if (!f.some) return g;
     if (!g.some) return f;
@@ -162,12 +153,8 @@ struct right_factors {
 struct left_factors {
   typedef void S;
   typedef double Acc;
-  __device__ Acc none() const {
-    return 1;
-  }
-  __device__ Acc join(Acc a, Acc b) const {
-    return a * b;
-  }
+  __device__ Acc none() const { return 1; }
+  __device__ Acc join(Acc a, Acc b) const { return a * b; }
   __device__ Acc take(const job &j, const int64_t *at, int64_t i) const {
     return i == 0 ? 1 : k_get<double>(j.x_dtype, j.x, at[2] + (i - 1) * j.lines.stride[2]);
   }

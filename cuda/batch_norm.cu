@@ -234,6 +234,7 @@ template <class T> __global__ void __launch_bounds__(BLOCK) k_statistics(job j) 
        c += static_cast<int64_t>(gridDim.x) * WARPS) {
     moments<double> s = {};
     if (j.reduces) {
+#pragma unroll 1
       for (int64_t p = lane; p < j.parts; p += 32) {
         const T *a = static_cast<const T *>(j.partial) + p * j.c + c;
         s = join(s, moments<double>{a[0], a[each], a[2 * each]});
@@ -266,6 +267,7 @@ template <class T> __global__ void __launch_bounds__(BLOCK) k_gradients(job j) {
        c += static_cast<int64_t>(gridDim.x) * WARPS) {
     dots<double> s = {};
     if (j.reduces) {
+#pragma unroll 1
       for (int64_t p = lane; p < j.parts; p += 32) {
         const T *a = static_cast<const T *>(j.partial) + p * j.c + c;
         s = join(s, dots<double>{a[0], a[each]});

@@ -58,6 +58,7 @@ typedef void describe_fn(const cnn_call *call, cuda_indexing *ix, const cnn_view
 
 template <describe_fn describe> static cnn_status read_from(cnn_call *call) {
   cuda_indexing ix;
+  if (cnn_view_is_number(&call->in[0])) return cuda_copy_view(call, &call->out[0], &call->in[0]);
   describe(call, &ix, &call->in[0]);
   set_other(&ix, &call->out[0]);
   return cuda_indexing_read(call, &ix);

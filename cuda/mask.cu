@@ -128,6 +128,7 @@ static cnn_status list_places(const cnn_call *call, const cnn_view *large, const
 static cnn_status run_mask_select(cnn_call *call) {
   cuda_indexing ix;
   if (cnn_view_numel(&call->out[0]) == 0) return CNN_OK;
+  if (cnn_view_is_number(&call->in[0])) return cuda_copy_view(call, &call->out[0], &call->in[0]);
   CNN_TRY(list_places(call, &call->in[0], &call->out[0], &ix));
   return cuda_indexing_read(call, &ix);
 }

@@ -157,7 +157,8 @@ static cuda_answer key_make(const cuda_gemm *g, gemm_key *key, cuda_message *why
   if (!cnn_dtype_is_float(g->dtype))
     return refuse(why, "cuBLASLt multiplies float32, float64, float16 and bfloat16");
   if (g->batch < 1 || g->m < 1 || g->n < 1 || g->k < 1) return refuse(why, "nothing to multiply");
-  if (g->batch > INT_MAX) return refuse(why, "too many matrices");
+  if (g->batch > INT_MAX || g->m > INT_MAX || g->n > INT_MAX || g->k > INT_MAX)
+    return refuse(why, "a size is beyond 2^31 - 1");
   if (g->out_f32 && g->epilogue != CUDA_EPI_NONE)
     return fail(why, "a float32 result of another dtype goes without an epilogue");
   if (g->batch > 1 && g->epilogue != CUDA_EPI_NONE)
@@ -302,7 +303,9 @@ static cublasStatus_t choose(cuda_blas *b, entry *e, const cuda_gemm *g) {
   cublasLtMatmulHeuristicResult_t found[CHOICES];
   int count = 0;
   LT_TRY(describe(e));
-  LT_TRY(set_pointers(e, g->bias, g->aux.p)); // their alignment counts
+  // Their alignment counts; where they aren't there yet, any address of the promised one does.
+  const void *aligned = (const void *)(uintptr_t)256;
+  LT_TRY(set_pointers(e, g->bias ? g->bias : aligned, g->aux.p ? g->aux.p : aligned));
   LT_TRY(prefer(&p, b->workspace_limit, &e->key));
   LT_TRY(cublasLtMatmulAlgoGetHeuristic(b->handle, &e->desc, &e->a, &e->b, &e->c, &e->d, &p,
                                         CHOICES, found, &count));

@@ -8,10 +8,10 @@
 // float64). Chosen algorithms are kept by shape, strides, epilogue and alignment, at most
 // CUDA_BLAS_KEPT of them.
 //
-// Refused (CUDA_REFUSED): dtypes other than f32, f64, f16, bf16; sizes of zero; strides that are no
-// matrix of a library (see cuda_matrix); what the library has no algorithm for. The caller's own
-// kernel computes these. A, B and D are never written beyond their m, n, k; D must overlap nothing
-// but C.
+// Refused (CUDA_REFUSED): dtypes other than f32, f64, f16, bf16; sizes of zero or from 2^31 on;
+// strides that are no matrix of a library (see cuda_matrix); what the library has no algorithm for.
+// The caller's own kernel computes these. A, B and D are never written beyond their m, n, k; D must
+// overlap nothing but C.
 //
 // A function may be called from any thread. The device that the engine was made for must be the
 // current one. Under capture, a shape must have been met before: choosing is host work only, but
@@ -33,6 +33,8 @@
 // What follows the product, in float32 and before rounding to D's dtype. `bias` is an n-vector,
 // dense, of D's dtype, added to every row; the "gradient of the bias" is one that is written. GELU
 // is the tanh form and nothing else (gelu(x, "tanh")): the exact form is refused by not existing.
+// Not seen on a GPU yet: that GELU is this form to the last digits, whether ReLU of NaN is NaN or
+// 0, and whether _BGRAD sums D before or after it is rounded.
 typedef enum cuda_epilogue {
   CUDA_EPI_NONE,
   CUDA_EPI_BIAS,      // D = P + bias
@@ -47,8 +49,7 @@ typedef enum cuda_epilogue {
   CUDA_EPI_GELU_AUX,
   CUDA_EPI_GELU_AUX_BIAS,
   // Gradients: the product is that of the next layer (dH = dY W), D = P * f'(aux) is the gradient
-  // at the activation's input. With _BGRAD, bias[n] = the sum of D over its rows, from the numbers
-  // before they are rounded.
+  // at the activation's input. With _BGRAD, bias[n] = the sum of D over its rows.
   CUDA_EPI_DRELU,
   CUDA_EPI_DRELU_BGRAD,
   CUDA_EPI_DGELU,

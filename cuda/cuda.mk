@@ -26,7 +26,7 @@ CUDA_GENCODE := $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$a,code=sm_$a) \
   -gencode arch=compute_$(CUDA_LAST),code=compute_$(CUDA_LAST)
 # 186: one text serves all types, x < 0 is no news for uint8.
 NVCC_FLAGS := -std=c++17 -O3 -Icsrc -Icuda -Xcompiler -fPIC,-fvisibility=hidden,-O2 \
-  --expt-relaxed-constexpr -diag-suppress 186 -Xptxas -v,-warn-spills $(CUDA_GENCODE)
+  --expt-relaxed-constexpr -diag-suppress 186 --compress-mode=size -Xptxas -v,-warn-spills $(CUDA_GENCODE)
 CUDA_FLAGS = $(FLAGS) -Icuda -isystem $(CUDA_HOME)/include -fvisibility=hidden
 $(eval $(call stamp,$(OUT)/obj/cuda/archs,$$(CUDA_ARCHS)))
 $(eval $(call stamp,$(OUT)/obj/cuda/nvcc_flags,$$(NVCC) $$(NVCC_FLAGS)))
@@ -44,7 +44,7 @@ $(OUT)/obj/cuda/%.cu.o: cuda/%.cu $(OUT)/obj/cuda/nvcc_flags
 	$(call say,NVCC,$<)$(NVCC) $(NVCC_FLAGS) -MMD -MP -c $< -o $@ 2>$@.ptxas || { cat $@.ptxas; exit 1; }
 	@grep -v 'ptxas info\|bytes stack frame\|^$$' $@.ptxas || :
 $(OUT)/obj/cuda.map: EXPORT = cnn_driver_open
-CUDA_LIBS := -L$(CUDA_HOME)/lib64 -lcudart_static -lcublasLt -lcudnn -lrt -ldl -lpthread -lm
+CUDA_LIBS := -L$(CUDA_HOME)/lib64 -lcudart_static -lrt -ldl -lpthread -lm
 $(OUT)/cnn_cuda.so: $(CUDA_OBJ) $(CUDA_KERNELS) $(OUT)/obj/cuda.map $(OUT)/obj/link $(OUT)/obj/cuda/list
 	$(call say,LD,$@)$(CC) $(SHARED) -Wl,-z,defs -Wl,--version-script=$(OUT)/obj/cuda.map -o $@ \
 	  $(CUDA_OBJ) $(CUDA_KERNELS) $(CUDA_LIBS) -lstdc++
@@ -54,11 +54,16 @@ cuda:
 	@$(MAKE) $(SUB) cuda-plugin CUDA_ARCHS='$(if $(filter command line,$(origin CUDA_ARCHS)),$(CUDA_ARCHS),$(CUDA_ALL))'
 cuda-plugin: modules $(LUA_DIR)/cnn_cuda.so
 
+# What ptxas says of each kernel; that no symbol is left open but the driver's libraries'.
+cuda-check:
+	@$(MAKE) $(SUB) cuda-plugin
+	@$(LUA) tools/ptxas.lua $(CUDA_KERNELS:=.ptxas)
+
 # ---- On the simulator. The host objects are the same, compiled by clang; kernels are C++.
 
 ifneq (,$(SIM_FOUND))
 # (cuDNN's stand-in may be missing: then own kernels compute.)
-CUDA_SIM_C := $(if $(wildcard $(SIM_DIR)/cudnn*.cpp),$(CUDA_C),$(filter-out cuda/dnn%.c,$(CUDA_C)))
+CUDA_SIM_C := $(filter-out cuda/late.c $(if $(wildcard $(SIM_DIR)/cudnn*.cpp),,cuda/dnn%.c),$(CUDA_C))
 define cuda_sim
 CUDA_SIM_OBJ_$1 := $(CUDA_SIM_C:cuda/%.c=$(SIM_OUT)/$1/cuda/%.o) $(CUDA_CORE:%=$(SIM_OUT)/$1/cuda/core/%.o)
 CUDA_SIM_KERNELS_$1 := $(CUDA_CU:cuda/%.cu=$(SIM_OUT)/$1/cuda/%.cu.o)
@@ -75,13 +80,14 @@ $(SIM_OUT)/$1/cuda/%.cu.o: cuda/%.cu
 	$$(call say,SIM,$$< ($1))$$(call sim_kernel,$1,$$< -Icsrc -Icuda $(CUDA_SIM_QUIET),$$@)
 $(SIM_OUT)/$1/cnn_cuda_sim.so: $$(CUDA_SIM_OBJ_$1) $$(CUDA_SIM_KERNELS_$1) $(SIM_OUT)/$1/libcusim.a \
     $(OUT)/obj/cuda_sim.map
-	$$(call say,LD,$$@)$(SIM_CXX) $(SIM_LINK_$1) -shared -Wl,-z,nodelete -Wl,--version-script=$(OUT)/obj/cuda_sim.map \
+	$$(call say,LD,$$@)$(SIM_CXX) $(SIM_LINK_$1) -shared -Wl,-z,nodelete \
+	  -Wl,-u,nvrtcCreateProgram -Wl,--version-script=$(OUT)/obj/cuda_sim.map \
 	  -o $$@ $$(CUDA_SIM_OBJ_$1) $$(CUDA_SIM_KERNELS_$1) $(SIM_OUT)/$1/libcusim.a -ldl -pthread -lm
 -include $$(CUDA_SIM_OBJ_$1:.o=.d) $$(CUDA_SIM_KERNELS_$1:.o=.d)
 endef
 # One text serves all types; kernels of other families are not used here.
 CUDA_SIM_QUIET := -Wno-tautological-compare -Wno-unused-function -Wno-sign-compare -Wno-unused-parameter
-$(OUT)/obj/cuda_sim.map: EXPORT = cnn_driver_open; sim_*; nvrtc*
+$(OUT)/obj/cuda_sim.map: EXPORT = cnn_driver_open; sim_*
 $(foreach f,$(SIM_FLAVOURS),$(eval $(call cuda_sim,$f)))
 
 $(LUA_DIR)/cnn_cuda_sim.so: $(SIM_OUT)/plain/cnn_cuda_sim.so
@@ -91,10 +97,18 @@ $(LUA_DIR)/cnn_cuda_sim.so: $(SIM_OUT)/plain/cnn_cuda_sim.so
 cuda-sim:
 	@$(MAKE) $(SUB) modules cuda-sim-plugin
 cuda-sim-plugin: $(LUA_DIR)/cnn_cuda_sim.so
+
+# GPUs on the simulator: their own spec, and all ops against the references.
+test-cuda-sim:
+	$(setup) build test
+	@$(MAKE) $(SUB) modules cuda-sim-plugin
+	@export CNN_CUDA_PLUGIN=$(abspath $(SIM_OUT)/plain/cnn_cuda_sim.so); \
+	  $(TESTS) --out $(OUT) --lua $(LUA) --match cuda_spec specs && \
+	  CNN_OPS_DEVICE=cuda $(TESTS) --out $(OUT) --lua $(LUA) --match ops_spec specs
 else
-cuda-sim cuda-sim-plugin:
+cuda-sim cuda-sim-plugin test-cuda-sim:
 	@echo 'The CUDA simulator needs clang++ and the headers of the CUDA toolkit (CUDA_HOME)'; exit 1
 endif
 
-.PHONY: cuda cuda-plugin cuda-sim cuda-sim-plugin
+.PHONY: cuda cuda-plugin cuda-check cuda-sim cuda-sim-plugin test-cuda-sim
 -include $(CUDA_OBJ:.o=.d) $(CUDA_KERNELS:.o=.d)

@@ -10,12 +10,6 @@
 #include "dnn.h"
 #include "plugin.h"
 
-// While the engines are not there: own kernels compute.
-#pragma weak cuda_blas_create
-#pragma weak cuda_blas_destroy
-#pragma weak cuda_dnn_create
-#pragma weak cuda_dnn_destroy
-
 cnn_host cuda_host;
 int cuda_count;
 
@@ -122,6 +116,7 @@ static cnn_status properties(cnn_context *ctx, int index, cnn_device_properties 
   out->pci_bus = p->pciBusID;
   out->pci_device = p->pciDeviceID;
   out->integrated = p->integrated != 0;
+  out->context_memory = (int64_t)d->taken;
   return CNN_OK;
 }
 
@@ -235,7 +230,8 @@ struct cuda_blas *cuda_blas_of(const cnn_call *call) {
   cuda_device *d = &devices[call->device.index];
   cuda_message why;
   pthread_mutex_lock(&lock);
-  if (!d->blas && cuda_blas_create && cuda_blas_create(&d->blas, &why) != CUDA_OK) d->blas = NULL;
+  if (!d->blas_tried && cuda_blas_create(&d->blas, &why) != CUDA_OK) d->blas = NULL;
+  d->blas_tried = true;
   pthread_mutex_unlock(&lock);
   return d->blas;
 }
@@ -244,7 +240,8 @@ struct cuda_dnn *cuda_dnn_of(const cnn_call *call) {
   cuda_device *d = &devices[call->device.index];
   cuda_message why;
   pthread_mutex_lock(&lock);
-  if (!d->dnn && cuda_dnn_create && cuda_dnn_create(&d->dnn, NULL, &why) != CUDA_OK) d->dnn = NULL;
+  if (!d->dnn_tried && cuda_dnn_create(&d->dnn, NULL, &why) != CUDA_OK) d->dnn = NULL;
+  d->dnn_tried = true;
   pthread_mutex_unlock(&lock);
   return d->dnn;
 }
@@ -255,8 +252,8 @@ static cnn_status shutdown_devices(cnn_context *ctx) {
     if (!d->ready) continue;
     if (!cuda_enter(ctx, i)) return ctx->code;
     CNN_TRY(synchronize(ctx, i));
-    if (d->blas) cuda_blas_destroy(d->blas), d->blas = NULL;
-    if (d->dnn) cuda_dnn_destroy(d->dnn), d->dnn = NULL;
+    cuda_blas_destroy(d->blas), d->blas = NULL, d->blas_tried = false;
+    cuda_dnn_destroy(d->dnn), d->dnn = NULL, d->dnn_tried = false;
   }
   return CNN_OK;
 }

@@ -2,9 +2,10 @@
 // Convolutions over cuDNN's graph API: forward (with bias and ReLU), gradient of the input,
 // gradient of the weight.
 //
-// Refused (CUDA_REFUSED): sizes of zero, dtypes and layouts that cuDNN has no engine for on this
-// device (float64, for one, on most). A refusal costs a search once per shape and is kept; the
-// caller's own kernel computes these. cuda/check/plans.c lists what real cuDNN takes.
+// Refused (CUDA_REFUSED): sizes of zero, tensors of 2^31 elements and more, ReLU without a bias,
+// and what cuDNN has no engine for on this device. A refusal of cuDNN's costs a search once per
+// shape and is kept; the caller's own kernel computes these. cuda/check/plans.c has what cuDNN
+// takes.
 //
 // Plans are kept in memory by description, device and alignment of the pointers, at most
 // CUDA_DNN_KEPT of them, and on disk (see cuda_dnn_create). Building one takes 1 to 500 ms of host

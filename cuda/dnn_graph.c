@@ -113,6 +113,17 @@ static cuda_answer fail(cuda_message *why, const char *text) {
   return CUDA_FAILED;
 }
 
+// Whether a dense tensor of these sizes has at most 2^31 - 1 elements: cuDNN's engines of
+// before 9.3 counted in 32 bits, and not all of them said so.
+static bool countable(int64_t a, int64_t b, const int64_t *sizes) {
+  int64_t n = a;
+  const int64_t all[] = {b, sizes[0], sizes[1], sizes[2]};
+  for (int i = 0; i < 4; i++) {
+    if (__builtin_mul_overflow(n, all[i], &n) || n > INT32_MAX) return false;
+  }
+  return true;
+}
+
 cuda_answer dnn_key_make(const cuda_conv *c, dnn_key *key, cuda_message *why) {
   if (c->spatial < 1 || c->spatial > CUDA_CONV_SPATIAL)
     return fail(why, "a convolution has 1 to 3 spatial dimensions");
@@ -162,6 +173,9 @@ cuda_answer dnn_key_make(const cuda_conv *c, dnn_key *key, cuda_message *why) {
     key->before[i + lift] = c->pad_before[i];
     key->after[i + lift] = c->pad_after[i];
   }
+  if (!countable(c->n, c->c, key->in) || !countable(c->n, c->k, key->out) ||
+      !countable(c->k, c->c / c->groups, key->kernel))
+    return refuse(why, "a tensor has more than 2^31 - 1 elements");
   return CUDA_OK;
 }
 

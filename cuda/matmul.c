@@ -10,9 +10,6 @@
 #include "gemm.h"
 #include "kernel.h"
 
-#pragma weak cuda_gemm_workspace
-#pragma weak cuda_gemm_run
-
 enum { WAY_OWN, WAY_LIBRARY };
 
 // One call of the library: batch `at` of the loop, part `s` of the sum.

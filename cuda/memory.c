@@ -71,6 +71,10 @@ static void *reserve(void *self, size_t bytes) {
   cuda_device *d = self;
   CUdeviceptr at = 0;
   if (!cuda_enter_quietly(d->index)) return NULL;
+  // (The simulator has little address space, and every stream has ranges of its own.)
+  if (bytes >
+      (cuda_is_simulated() ? d->properties.totalGlobalMem : 16 * d->properties.totalGlobalMem))
+    return NULL;
   if (driver.reserve(&at, bytes, d->mapper.granule, 0, 0) != CUDA_SUCCESS) return NULL;
   return (void *)(uintptr_t)at;
 }
@@ -167,6 +171,50 @@ static void decommit_nothing(void *self, void *at, size_t bytes) {
 }
 
 // ---------------------------------------------------------------------------------------------
+// Events of pools: kept for reuse, since one is recorded for every block that changes streams. The
+// pool calls one thing at a time.
+
+static void *record_event(void *self, void *stream) {
+  cuda_device *d = self;
+  cudaEvent_t event = NULL;
+  if (!cuda_enter_quietly(d->index)) return NULL;
+  if (d->spare_count > 0)
+    event = d->spare[--d->spare_count];
+  else if (cudaEventCreateWithFlags(&event, cudaEventDisableTiming) != cudaSuccess)
+    event = NULL;
+  if (event && cudaEventRecord(event, stream) != cudaSuccess) {
+    cudaEventDestroy(event);
+    event = NULL;
+  }
+  if (!event) (void)cudaGetLastError();
+  return event;
+}
+
+static bool query_event(void *self, void *event) {
+  cuda_device *d = self;
+  // What can't be asked for any more is over.
+  if (!cuda_enter_quietly(d->index)) return true;
+  cudaError_t e = cudaEventQuery(event);
+  if (e != cudaSuccess) (void)cudaGetLastError();
+  return e != cudaErrorNotReady;
+}
+
+static void wait_event(void *self, void *event) {
+  cuda_device *d = self;
+  if (!cuda_enter_quietly(d->index)) return;
+  cuda_count_add(CUDA_COUNT_SYNCS, 1);
+  if (cudaEventSynchronize(event) != cudaSuccess) (void)cudaGetLastError();
+}
+
+static void forget_event(void *self, void *event) {
+  cuda_device *d = self;
+  if (d->spare_count < CUDA_SPARE_EVENTS)
+    d->spare[d->spare_count++] = event;
+  else if (cuda_enter_quietly(d->index))
+    cudaEventDestroy(event);
+}
+
+// ---------------------------------------------------------------------------------------------
 
 static void info(void *self, size_t *total, size_t *available, size_t *limit) {
   cuda_device *d = self;
@@ -202,6 +250,10 @@ void cuda_memory_open(cuda_device *d) {
                            .commit = d->virtual_memory ? commit : commit_nothing,
                            .decommit = d->virtual_memory ? decommit : decommit_nothing,
                            .info = info,
+                           .record = record_event,
+                           .query = query_event,
+                           .wait = wait_event,
+                           .forget = forget_event,
                            .self = d};
 }
 

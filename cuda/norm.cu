@@ -46,9 +46,13 @@ template <class S> __global__ void __launch_bounds__(BLOCK) k_layer_norm(layer_j
     k_offsets<2>(j.rows, r, row);
     const S *x = static_cast<const S *>(j.x) + row[0];
     S *y = static_cast<S *>(j.out) + row[1];
+    // Relative to the first element: exact for rows that are all alike.
+    const T start = j.width > 0 ? k_widen(x[0]) : T(0);
     T sum = 0, squares = 0;
-    for (int64_t i = threadIdx.x; i < j.width; i += BLOCK) sum += k_widen(x[k_offset(j.row, i)]);
-    const T mean = k_block_reduce(sum, shared, static_cast<T>(0), k_sum()) / static_cast<T>(j.width);
+    for (int64_t i = threadIdx.x; i < j.width; i += BLOCK)
+      sum += k_widen(x[k_offset(j.row, i)]) - start;
+    const T mean =
+        start + k_block_reduce(sum, shared, static_cast<T>(0), k_sum()) / static_cast<T>(j.width);
     for (int64_t i = threadIdx.x; i < j.width; i += BLOCK) {
       const T d = k_widen(x[k_offset(j.row, i)]) - mean;
       squares += d * d;

@@ -13,17 +13,22 @@
 #include "engine/driver.h"
 #include "kernel.h"
 
+#define CUDA_SPARE_EVENTS 256
+
 typedef struct cuda_device {
   int index;
   bool ready; // initialised; written under the lock
   struct cudaDeviceProp properties;
-  size_t taken;        // bytes that were not free once the context was there
-  cuda_fault *fault;   // on the device
-  cudaStream_t aside;  // for reading it, whatever other streams do
-  cnn_mapper mapper;   // what pools ask
+  size_t taken;                         // bytes that were not free once the context was there
+  cuda_fault *fault;                    // on the device
+  cudaStream_t aside;                   // for reading it, whatever other streams do
+  cnn_mapper mapper;                    // what pools ask
+  cudaEvent_t spare[CUDA_SPARE_EVENTS]; // of the pools (memory.c)
+  int spare_count;
   bool virtual_memory; // it maps memory into reserved addresses; else cudaMalloc serves
   struct cuda_blas *blas;
   struct cuda_dnn *dnn;
+  bool blas_tried, dnn_tried; // NULL then means that there is none
 } cuda_device;
 
 extern cnn_host cuda_host;

@@ -9,6 +9,18 @@
 
 #include "plugin.h"
 
+// The plugin does not link with it; the simulator's has a stand-in in it.
+#pragma weak nvrtcCreateProgram
+#pragma weak nvrtcDestroyProgram
+#pragma weak nvrtcCompileProgram
+#pragma weak nvrtcAddNameExpression
+#pragma weak nvrtcGetLoweredName
+#pragma weak nvrtcGetProgramLogSize
+#pragma weak nvrtcGetProgramLog
+#pragma weak nvrtcGetCUBINSize
+#pragma weak nvrtcGetCUBIN
+#pragma weak nvrtcGetErrorString
+
 typedef struct program {
   int index;
   CUmodule module;
@@ -49,16 +61,20 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static bool find_nvrtc(char *reason, size_t size) {
   static const char *const names[] = {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"};
+#define WANTED(function, to)                                                                       \
+  { #function, (void (*)(void))function, &nvrtc.to }
   static const struct {
     const char *name;
+    void (*linked)(void); // in the simulator's plugin its stand-in is
     void *to;
   } wanted[] = {
-      {"nvrtcCreateProgram", &nvrtc.create},   {"nvrtcDestroyProgram", &nvrtc.destroy},
-      {"nvrtcCompileProgram", &nvrtc.compile}, {"nvrtcAddNameExpression", &nvrtc.name},
-      {"nvrtcGetLoweredName", &nvrtc.lowered}, {"nvrtcGetProgramLogSize", &nvrtc.log_size},
-      {"nvrtcGetProgramLog", &nvrtc.log},      {"nvrtcGetCUBINSize", &nvrtc.cubin_size},
-      {"nvrtcGetCUBIN", &nvrtc.cubin},         {"nvrtcGetErrorString", &nvrtc.text},
+      WANTED(nvrtcCreateProgram, create),   WANTED(nvrtcDestroyProgram, destroy),
+      WANTED(nvrtcCompileProgram, compile), WANTED(nvrtcAddNameExpression, name),
+      WANTED(nvrtcGetLoweredName, lowered), WANTED(nvrtcGetProgramLogSize, log_size),
+      WANTED(nvrtcGetProgramLog, log),      WANTED(nvrtcGetCUBINSize, cubin_size),
+      WANTED(nvrtcGetCUBIN, cubin),         WANTED(nvrtcGetErrorString, text),
   };
+#undef WANTED
   static bool found;
   if (found) return true;
   if (!cuda_look_up("cuModuleLoadData", &driver.load) ||
@@ -69,24 +85,23 @@ static bool find_nvrtc(char *reason, size_t size) {
     snprintf(reason, size, "the driver can't load it");
     return false;
   }
-  // The simulator's stand-in is linked in; the library itself is opened.
-  void *library = cuda_is_simulated() ? RTLD_DEFAULT : NULL;
-  Dl_info self;
-  if (cuda_is_simulated() && dladdr((void *)&nvrtc, &self))
-    library = dlopen(self.dli_fname, RTLD_NOW | RTLD_NOLOAD);
-  for (size_t i = 0; !library && i < sizeof names / sizeof *names; i++)
+  void *library = NULL;
+  for (size_t i = 0; !wanted[0].linked && !library && i < sizeof names / sizeof *names; i++)
     library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
-  if (!library) {
+  if (!wanted[0].linked && !library) {
     snprintf(reason, size, "%s", dlerror());
     return false;
   }
   for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
-    void *address = dlsym(library, wanted[i].name);
-    if (!address) {
+    void *address = library ? dlsym(library, wanted[i].name) : NULL;
+    if (library && !address) {
       snprintf(reason, size, "it has no %s", wanted[i].name);
       return false;
     }
-    memcpy(wanted[i].to, &address, sizeof address);
+    if (library)
+      memcpy(wanted[i].to, &address, sizeof address);
+    else
+      memcpy(wanted[i].to, &wanted[i].linked, sizeof wanted[i].linked);
   }
   return found = true;
 }

@@ -79,9 +79,11 @@ __device__ inline typename Fold::Acc k_fold(const Fold &fold, const k_reduce_for
       }
       a = fold.merge(fold.merge(a, b), fold.merge(c, d));
     }
+#pragma unroll 1
     for (; r < end; r += step) a = fold.take(a, Load::get(f, base + r * stride), r + 1);
     return a;
   }
+#pragma unroll 1
   for (; r < end; r += step)
     a = fold.take(a, Load::get(f, base + k_offset(f.reduced, r)), r + 1);
   return a;

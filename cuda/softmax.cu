@@ -90,11 +90,13 @@ __global__ void __launch_bounds__(BLOCK) k_softmax(job j) {
     k_offsets<2>(j.lines.outer, line, at);
     Out *y = static_cast<Out *>(j.out) + at[0];
     state<T> s = none;
+#pragma unroll(same ? 4 : 1)
     for (int64_t i = me<by>(); i < j.lines.length; i += width<by>())
       s = take(s, input<Out, same>(j, at[1] + i * j.lines.stride[1]));
     s = all<by>(s, reinterpret_cast<state<T> *>(raw), none,
                 [](state<T> a, state<T> b) { return join(a, b); });
     const T scale = logs ? logarithm(s.sum) : 1 / s.sum;
+#pragma unroll(same ? 4 : 1)
     for (int64_t i = me<by>(); i < j.lines.length; i += width<by>()) {
       const T v = input<Out, same>(j, at[1] + i * j.lines.stride[1]) - s.top;
       y[i * j.lines.stride[0]] = k_narrow<Out>(logs ? v - scale : power(v) * scale);

@@ -3,8 +3,40 @@
 // orders them by events.
 #include "plugin.h"
 
+// Streams that nobody holds wait for the next one who wants one: pools know blocks by their
+// streams, and a stream's handle must not mean another one later.
+typedef struct spare {
+  cudaStream_t stream;
+  int index, priority;
+} spare;
+
+#define SPARES 256
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static spare spares[SPARES];
+static int spare_count;
+
+static cudaStream_t take_spare(int index, int priority) {
+  cudaStream_t stream = NULL;
+  pthread_mutex_lock(&lock);
+  for (int i = 0; i < spare_count && !stream; i++) {
+    if (spares[i].index != index || spares[i].priority != priority) continue;
+    stream = spares[i].stream;
+    spares[i] = spares[--spare_count];
+  }
+  pthread_mutex_unlock(&lock);
+  return stream;
+}
+
 static cnn_status stream_create(cnn_context *ctx, int index, int priority, void **stream) {
   if (!cuda_enter(ctx, index)) return ctx->code;
+  // Bounds are small and signed: a lower number is a higher priority.
+  int least = 0, most = 0;
+  CUDA_TRY(ctx, cudaDeviceGetStreamPriorityRange(&least, &most));
+  if (priority > least) priority = least;
+  if (priority < most) priority = most;
+  *stream = take_spare(index, priority);
+  if (*stream) return CNN_OK;
   return cuda_check(ctx,
                     cudaStreamCreateWithPriority((cudaStream_t *)stream, cudaStreamNonBlocking,
                                                  priority),
@@ -12,7 +44,12 @@ static cnn_status stream_create(cnn_context *ctx, int index, int priority, void 
 }
 
 static void stream_destroy(int index, void *stream) {
-  if (cuda_enter_quietly(index)) cudaStreamDestroy(stream);
+  int priority = 0;
+  if (!cuda_enter_quietly(index)) return;
+  if (cudaStreamGetPriority(stream, &priority) != cudaSuccess) (void)cudaGetLastError();
+  pthread_mutex_lock(&lock);
+  if (spare_count < SPARES) spares[spare_count++] = (spare){stream, index, priority};
+  pthread_mutex_unlock(&lock); // more than that are left as they are: never one handle for two
 }
 
 static cnn_status answer(cnn_context *ctx, cudaError_t e, const char *what, bool *done) {

@@ -232,6 +232,21 @@ describe("attach", function()
     end
   end)
 
+  it("names the optimizer that found no room", function()
+    local model = nn.Linear(1024, 1024, { bias = false })
+    local opt = optim.AdamW(model:parameters()):attach(model)
+    local loss = model(cnn.ones(2, 1024)):sum()
+    helper.settle()
+    cnn.empty_cache()
+    local limit = cnn.memory_stats().limit
+    cnn.set_memory_limit(cnn.memory_reserved() + 6 * 2 ^ 20) -- a gradient fits, state does not
+    local ok, message = pcall(loss.backward, loss)
+    cnn.set_memory_limit(limit)
+    opt:detach()
+    assert.is_false(ok)
+    assert.truthy(message:find("AdamW: out of memory on cpu", 1, true), message)
+  end)
+
   it("ends with its optimizer", function()
     local model = nn.Linear(2, 2)
     optim.SGD(model:parameters(), { lr = 1 }):attach()

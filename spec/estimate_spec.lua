@@ -250,6 +250,45 @@ describe("predicted memory", function()
     assert.are.equal("meta", tostring(cnn.empty(2, { device = "meta" }).device))
   end)
 
+  it("leaves fields, tables in them, and buffers that the forward assigns", function()
+    local Running = nn.Module:extend("Running")
+    function Running:init()
+      self.linear, self.calls, self.cache = nn.Linear(4, 4), 0, { kept = {} }
+      self:register_buffer("mean", cnn.zeros(4))
+    end
+    function Running:forward(x)
+      local y = self.linear(x)
+      self.mean = self.mean * 0.9 + y:detach():mean(1)
+      self.calls, self.last, self.cache[self.calls + 1], self.cache.kept.y = self.calls + 1, y, y, y
+      return y
+    end
+    local model = nn.Sequential(Running(), nn.ReLU())
+    local running, mean = model[1], model[1].mean
+    local function try(problem)
+      local options = { input = { 3, 4 }, mode = "train", loss = problem and function() error(problem) end or nil }
+      assert.are.equal(not problem, (pcall(cnn.estimate, model, options)))
+      options.input = { 4 }
+      assert.are.equal(not problem, (pcall(cnn.measure_memory, model, options)))
+      assert.is_true(running.mean == mean and mean:sum():item() == 0 and tostring(mean.device) == "cpu")
+      assert.are.equal(0, running.calls)
+      assert.is_nil(running.last)
+      assert.are.same({ kept = {} }, running.cache)
+    end
+    try()
+    try("no loss")
+    assert.is_true(model(cnn.ones(3, 4)):has_shape(3, 4) and running.calls == 1)
+  end)
+
+  it("trains what is not frozen", function()
+    local function bytes(frozen)
+      local model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 4))
+      model[1]:requires_grad_(not frozen)
+      return cnn.estimate(model, { input = { 2, 8 }, mode = "train", optimizer = "AdamW" }).most.optimizer_state
+    end
+    assert.are.equal(2 * 4 * (8 * 16 + 16 + 16 * 4 + 4), bytes(false))
+    assert.are.equal(2 * 4 * (16 * 4 + 4), bytes(true))
+  end)
+
   it("leaves the model as it was when an allocation fails", function()
     local model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
     local weight = model[1].weight:detach():clone()
@@ -429,6 +468,13 @@ describe("predicted memory", function()
       optimizer = { "AdamW", rate = 1 } })
     says("estimate: the model does not run on these shapes: Linear: input (2, 3)", { input = { 2, 3 } })
     says("expected a whole number", { input = { 2, 0.5 } })
+    says("a prediction is under way", { input = { 2, 64 }, mode = "train", loss = function(y)
+      cnn.estimate(model, { input = { 2, 64 } })
+      return y:sum()
+    end })
+    model:requires_grad_(false)
+    says("no parameter that requires a gradient", { input = { 2, 64 }, mode = "train", optimizer = "SGD" })
+    model:requires_grad_(true)
     says("estimate: device \"cuda\" is not available", { input = { 1, 64 }, device = "cuda" })
     says("cnn.measure_memory runs the model for real", { input = { 1, 64 }, mode = "train", loss = function(y)
       return y * y:sum():item()

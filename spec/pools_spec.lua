@@ -263,14 +263,17 @@ describe("statistics", function()
     end
     assert.are.equal(2 * MIB, s.small.reserved_bytes)
     assert.are.equal(s.reserved_bytes.current, s.small.reserved_bytes + s.large.reserved_bytes)
-    assert.are.equal(s.reserved_bytes.current - s.allocated_bytes.current, s.inactive_bytes)
-    assert.is_true(s.inactive_split_bytes <= s.inactive_bytes)
+    local reserved, unused = s.reserved_bytes.current, s.reserved_bytes.current - s.allocated_bytes.current
+    is(unused, s.inactive_bytes.peak, reserved + 64, reserved + 64 - unused, s.inactive_bytes)
+    assert.is_true(s.inactive_bytes.peak >= unused)
+    assert.is_true(s.inactive_split_bytes.current <= s.inactive_bytes.current)
+    assert.are.equal(s.inactive_split_bytes.total - s.inactive_split_bytes.freed, s.inactive_split_bytes.current)
     assert.are.equal(64 * MIB, s.limit)
     pool:reset_peaks()
     is(3, 3, 4, 1, pool:stats().blocks)
     local text = cnn.memory_summary(pool)
     for _, word in ipairs { "pool \"", "limit 64.00 MiB", "small blocks", "large blocks", "by kind", "other",
-      "4.00 KiB", "8.00 MiB", "lie between blocks in use", "peak", "freed" } do
+      "4.00 KiB", "8.00 MiB", "unused", "between blocks", "peak", "freed", "refused for good" } do
       assert.truthy(text:find(word, 1, true), word)
     end
     assert.are.equal(text, pool:summary())
@@ -280,7 +283,58 @@ describe("statistics", function()
     s = pool:stats()
     assert.are.equal(0, s.allocated_bytes.current)
     -- Nothing is in use, so nothing lies between.
-    assert.are.equal(0, s.inactive_split_bytes)
+    assert.are.equal(0, s.inactive_split_bytes.current)
+    assert.is_true(s.inactive_split_bytes.peak > 0)
+    assert.are.equal(s.reserved_bytes.current, s.inactive_bytes.current)
+  end)
+
+  it("answer to PyTorch's names", function()
+    local pool = cnn.pool { limit = 64 * MIB }
+    local kept = cnn.with_pool(pool, function()
+      cnn.ones(5000):free()
+      return { cnn.ones(3), cnn.ones(MIB) }
+    end)
+    local s = pool:stats()
+    for name, counter in pairs {
+      ["allocation.all"] = s.blocks, ["allocated_bytes.all"] = s.allocated_bytes, ["active.all"] = s.active,
+      ["active_bytes.all"] = s.active_bytes, ["requested_bytes.all"] = s.requested_bytes,
+      ["reserved_bytes.all"] = s.reserved_bytes, ["inactive_split_bytes.all"] = s.inactive_split_bytes,
+      ["allocation.small_pool"] = s.small.blocks, ["allocated_bytes.large_pool"] = s.large.allocated_bytes,
+    } do
+      assert.are.equal(counter.current, s[name .. ".current"])
+      assert.are.equal(counter.peak, s[name .. ".peak"])
+      assert.are.equal(counter.total, s[name .. ".allocated"])
+      assert.are.equal(counter.freed, s[name .. ".freed"])
+    end
+    assert.are.equal(s.small.reserved_bytes, s["reserved_bytes.small_pool.current"])
+    assert.are.equal(s.maps, s.num_device_alloc)
+    assert.are.equal(s.unmaps, s.num_device_free)
+    assert.is_nil(s["allocation.huge_pool.current"])
+    assert.is_nil(s["nothing.all.current"])
+    assert.is_nil(s.nothing)
+    assert.are.equal(s["allocated_bytes.all.peak"], cnn.memory_stats(pool)["allocated_bytes.all.peak"])
+    for _, t in ipairs(kept) do t:free() end
+  end)
+
+  it("tell refusals that a collection cured from those for good", function()
+    settle()
+    cnn.empty_cache()
+    local paced, before = cnn.gc().paced, cnn.memory_stats()
+    cnn.gc { paced = false }
+    cnn.set_memory_limit(cnn.memory_reserved() + 64 * MIB)
+    do local garbage = cnn.ones(14 * MIB) end -- luacheck: ignore
+    local x = cnn.ones(14 * MIB)
+    local cured = cnn.memory_stats()
+    assert.are.equal(before.num_alloc_retries + 1, cured.num_alloc_retries)
+    assert.are.equal(before.num_ooms, cured.num_ooms)
+    assert.is_false(pcall(cnn.ones, 14 * MIB))
+    local after = cnn.memory_stats()
+    assert.are.equal(cured.num_ooms + 1, after.num_ooms)
+    assert.are.equal(cured.num_alloc_retries + 1, after.num_alloc_retries)
+    assert.are.equal(cured.failures + 2, after.failures)
+    cnn.set_memory_limit()
+    cnn.gc { paced = paced }
+    x:free()
   end)
 end)
 

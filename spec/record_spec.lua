@@ -108,6 +108,33 @@ describe("record_memory", function()
     p:free()
   end)
 
+  it("knows what was reserved when", function()
+    settle()
+    cnn.empty_cache()
+    local before = cnn.memory_reserved()
+    cnn.record_memory(true)
+    local x = cnn.ones(2 ^ 22)
+    local with = cnn.memory_reserved()
+    x:free()
+    local given = cnn.empty_cache()
+    local events = cnn.memory_snapshot().events
+    cnn.record_memory(false)
+    local trims = 0
+    for i, event in ipairs(events) do
+      if event.what == "alloc" and event.size >= 2 ^ 24 then
+        assert.are.equal(with, event.reserved)
+        assert.is_true(event.reserved >= before + 2 ^ 24)
+      elseif event.what == "trim" then
+        trims = trims + 1
+        assert.are.equal(given, event.size)
+        assert.are.equal(with - given, event.reserved)
+        assert.is_nil(event.kind)
+        assert.are.equal(#events, i)
+      end
+    end
+    assert.are.equal(1, trims)
+  end)
+
   it("keeps a bounded number of events, the last ones", function()
     cnn.record_memory { max_events = 10 }
     for _ = 1, 50 do cnn.ones(3):free() end
@@ -248,6 +275,7 @@ describe("memory_snapshot", function()
     cnn.record_memory(false)
     page = read(path)
     assert.truthy(page:find("Live bytes over time", 1, true))
+    assert.truthy(page:find("reserved: at most ", 1, true))
     assert.truthy(page:find("record_spec.lua:" .. debug.getinfo(1, "l").currentline - 6, 1, true))
     assert.falsy(page:gsub("http://www.w3.org/2000/svg", ""):find("https?://"))
     assert.falsy(page:find("nan", 1, true))

@@ -286,6 +286,17 @@ describe("functions of Lua under a checkpoint", function()
     helper.elements(w.grad, { 3, 3, 3 })
     x.grad, w.grad = nil, nil
   end)
+
+  it("may give tables, but no results in them", function()
+    local x = cnn.ones(3):requires_grad_()
+    local n = cnn.tensor({ 1 }, { dtype = "int64" })
+    local y, rest = cnn.checkpoint(function(v) return v * 2, { x = v, n = n } end, x)
+    assert.is_true(rest.x == x and y.requires_grad)
+    for _, key in ipairs { 1, "h" } do
+      helper.raises("checkpoint: tensors in a table have no gradient here", cnn.checkpoint,
+        function(v) return { [key] = v * 2 } end, x)
+    end
+  end)
 end)
 
 describe("gradients and state", function()

@@ -47,6 +47,27 @@ describe("cnn.scope", function()
     for _, x in ipairs { kept, list[1], list[2][1], map.name } do x:free() end
   end))
 
+  it("finds results in tables that refer to each other, and however deep", without_collector(function()
+    local circle, list = {}, nil
+    for i = 1, 10 do circle[i] = circle end
+    local head = cnn.scope(function()
+      circle.x = cnn.ones(2)
+      for i = 1, 100 do
+        local node = { next = list, t = cnn.ones(i) }
+        if list then list.previous = node end
+        list = node
+      end
+      return circle, list
+    end)
+    assert.is_true(head == circle and head.x:has_shape(2))
+    head.x:free()
+    for i = 100, 1, -1 do
+      assert.is_true(list.t:has_shape(i))
+      list.t:free()
+      list = list.next
+    end
+  end))
+
   it("nests: results move to the enclosing scope", without_collector(function()
     local before = cnn.memory_allocated()
     local outer, middle

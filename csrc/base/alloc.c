@@ -6,7 +6,7 @@
 #include <string.h>
 
 // The armed flag is all that the hot path reads.
-static atomic_bool armed;
+atomic_bool cnn_faults_armed;
 static atomic_llong seen;
 static int64_t first_failure;
 static bool failure_is_sticky;
@@ -15,20 +15,19 @@ void cnn_fault_set(int64_t n, bool sticky) {
   first_failure = n;
   failure_is_sticky = sticky;
   atomic_store(&seen, 0);
-  atomic_store(&armed, true);
+  atomic_store(&cnn_faults_armed, true);
 }
 
 int64_t cnn_fault_clear(void) {
-  atomic_store(&armed, false);
+  atomic_store(&cnn_faults_armed, false);
   return (int64_t)atomic_load(&seen);
 }
 
 bool cnn_fault_armed(void) {
-  return atomic_load_explicit(&armed, memory_order_relaxed);
+  return atomic_load_explicit(&cnn_faults_armed, memory_order_relaxed);
 }
 
-bool cnn_fault_hit(void) {
-  if (__builtin_expect(!atomic_load_explicit(&armed, memory_order_relaxed), 1)) return false;
+bool cnn_fault_count(void) {
   int64_t n = (int64_t)atomic_fetch_add(&seen, 1) + 1;
   return failure_is_sticky ? n >= first_failure : n == first_failure;
 }

@@ -4,6 +4,7 @@
 #ifndef CNN_BASE_ALLOC_H
 #define CNN_BASE_ALLOC_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -26,6 +27,11 @@ int64_t cnn_fault_clear(void);
 bool cnn_fault_armed(void);
 
 // True when this request must fail. Called once per request by whoever hands out memory.
-bool cnn_fault_hit(void);
+extern atomic_bool cnn_faults_armed;
+bool cnn_fault_count(void);
+static inline bool cnn_fault_hit(void) {
+  return __builtin_expect(atomic_load_explicit(&cnn_faults_armed, memory_order_relaxed), 0) &&
+         cnn_fault_count();
+}
 
 #endif

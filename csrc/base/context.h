@@ -17,10 +17,10 @@
 typedef struct cnn_simulation cnn_simulation;
 
 // A pool that memory comes from instead of its device's own; the innermost one of a device counts.
-typedef struct cnn_pool_use {
+typedef struct cnn_pool_choice {
   struct cnn_pool *pool;
-  const struct cnn_pool_use *outer;
-} cnn_pool_use;
+  const struct cnn_pool_choice *outer;
+} cnn_pool_choice;
 
 struct cnn_context {
   cnn_status code; // of the last failure
@@ -31,8 +31,8 @@ struct cnn_context {
   bool anomaly;   // remember where nodes were made; check every gradient for NaN
   bool replaying; // a checkpoint runs its forward again: running statistics stay as they are
 
-  uint8_t kind;              // memory/buffer.h: what new tensors are counted as
-  const cnn_pool_use *pools; // where their memory comes from; NULL: from the device's own pool
+  uint8_t kind;                 // memory/buffer.h: what new tensors are counted as
+  const cnn_pool_choice *pools; // where their memory comes from; NULL: from the device's own pool
   uint16_t origin; // memory/record.h: the line of the user's code under way, while that is recorded
   cnn_dtype default_dtype;
   cnn_device default_device;

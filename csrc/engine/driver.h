@@ -32,8 +32,9 @@ typedef struct cnn_host {
 typedef struct cnn_device_properties {
   char name[256];
   char uuid[40];
-  int major, minor; // compute capability
-  int64_t total_memory, shared_memory_per_block, shared_memory_per_block_optin, l2_cache_size;
+  int major, minor;                     // compute capability
+  int64_t total_memory, context_memory, // what was taken before the first tensor
+      shared_memory_per_block, shared_memory_per_block_optin, l2_cache_size;
   int multi_processor_count, warp_size, registers_per_block, max_threads_per_block,
       max_threads_per_multi_processor, pci_bus, pci_device;
   bool integrated, peer_access; // whether another GPU's memory can be reached

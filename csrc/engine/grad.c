@@ -58,6 +58,11 @@ void cnn_give(cnn_grad *g, int i, cnn_tensor *t) {
                      CNN_ARGS(CNN_A_T(t), CNN_A_INTS(form->ndim, form->shape)));
   if (t && t->dtype != form->dtype)
     t = cnn_frame_do(g->f, cnn_ops_of_engine()->cast, CNN_ARGS(CNN_A_T(t), CNN_A_I(form->dtype)));
+  // A number on the CPU among a GPU's tensors gets its gradient where it is.
+  if (t && !cnn_device_equal(t->device, form->device) && form->device.type != CNN_META &&
+      t->device.type != CNN_META)
+    t = cnn_frame_do(g->f, cnn_ops_of_engine()->to_device,
+                     CNN_ARGS(CNN_A_T(t), CNN_A_DEVICE(form->device)));
   if (!t) return;
   cnn_unref(g->dx[i]);
   g->dx[i] = cnn_ref(t);

@@ -13,6 +13,7 @@
 #include "cnn.h"
 #include "cpu/accel.h"
 #include "memory/buffer.h"
+#include "memory/record.h"
 #include "ops/ops.h"
 
 int luaopen_cnn_core(lua_State *L);
@@ -202,15 +203,14 @@ static int l_memory_stats(lua_State *L) {
   push_counter(L, "requested_bytes", &s.requested);
   push_counter(L, "reserved_bytes", &s.reserved);
   push_counter(L, "blocks", &s.blocks);
-  // A block is active until it is freed: none waits for a stream here.
-  push_counter(L, "active_bytes", &s.allocated);
-  push_counter(L, "active", &s.blocks);
+  push_counter(L, "active_bytes", &s.active);
+  push_counter(L, "active", &s.active_blocks);
   push_size_class(L, "small", &s.small, &s.small_blocks, s.small_reserved);
   push_size_class(L, "large", &s.large, &s.large_blocks, s.reserved.current - s.small_reserved);
   push_classes(L, pool);
   lua_setfield(L, -2, "classes");
-  cnn_pushint(L, s.inactive), lua_setfield(L, -2, "inactive_bytes");
-  cnn_pushint(L, s.inactive_split), lua_setfield(L, -2, "inactive_split_bytes");
+  push_counter(L, "inactive_bytes", &s.inactive);
+  push_counter(L, "inactive_split_bytes", &s.inactive_split);
   cnn_pushint(L, s.available), lua_setfield(L, -2, "available");
   lua_newtable(L);
   for (int k = 0; k < CNN_POOL_KINDS; k++) push_counter(L, cnn_kind_name((cnn_kind)k), &s.kinds[k]);
@@ -220,6 +220,10 @@ static int l_memory_stats(lua_State *L) {
   cnn_pushint(L, s.maps), lua_setfield(L, -2, "maps");
   cnn_pushint(L, s.unmaps), lua_setfield(L, -2, "unmaps");
   cnn_pushint(L, s.failures), lua_setfield(L, -2, "failures");
+  cnn_pushint(L, s.retries), lua_setfield(L, -2, "num_alloc_retries");
+  cnn_pushint(L, s.ooms), lua_setfield(L, -2, "num_ooms");
+  cnn_pushint(L, s.waiting), lua_setfield(L, -2, "waiting_bytes");
+  cnn_pushint(L, s.waits), lua_setfield(L, -2, "stream_waits");
   return 1;
 }
 
@@ -244,7 +248,9 @@ static int l_empty_cache(lua_State *L) {
   if (pool) cnn_pool_get_stats(pool, &before);
   cnn_make_room(L, S);
   if (pool) cnn_pool_trim(pool), cnn_pool_get_stats(pool, &after);
-  cnn_pushint(L, before.reserved.current - after.reserved.current);
+  int64_t given = before.reserved.current - after.reserved.current;
+  if (pool && given > 0 && cnn_record_on()) cnn_record_trim(pool, (size_t)given);
+  cnn_pushint(L, given);
   return 1;
 }
 
@@ -322,6 +328,7 @@ static void where(cnn_context *ctx, char *text, int size) {
 static int state_gc(lua_State *L) {
   cnn_lua *S = lua_touserdata(L, 1);
   cnn_free(S->dead);
+  for (int i = 0; i < CNN_MAX_DEVICES; i++) cnn_free(S->gpus[i]), S->gpus[i] = NULL;
   S->dead = NULL;
   S->n_dead = S->dead_capacity = 0;
   return 0;

@@ -138,7 +138,9 @@ static int l_properties(lua_State *L) {
 #define INT(field)  cnn_pushint(L, p.field), lua_setfield(L, -2, #field);
 #define BOOL(field) lua_pushboolean(L, p.field), lua_setfield(L, -2, #field);
   TEXT(name)
-  TEXT(uuid) INT(major) INT(minor) INT(total_memory) INT(shared_memory_per_block)
+  TEXT(uuid)
+  INT(major)
+  INT(minor) INT(total_memory) INT(context_memory) INT(shared_memory_per_block)
       INT(shared_memory_per_block_optin) INT(l2_cache_size) INT(multi_processor_count)
           INT(warp_size) INT(registers_per_block) INT(max_threads_per_block)
               INT(max_threads_per_multi_processor) INT(pci_bus) INT(pci_device) BOOL(integrated)
@@ -454,6 +456,20 @@ static int l_is_pinned(lua_State *L) {
   return 1;
 }
 
+// record_stream(x, stream): the stream uses x's memory, which must not be another's before it is
+// done with it. Gives x.
+static int l_record_stream(lua_State *L) {
+  cnn_lua *S = cnn_state(L);
+  cnn_tensor *t = cnn_check_tensor(L, S, 1, "record_stream", "argument 1 (x)");
+  handle *h = check_stream(L, S, 2, "record_stream");
+  if (t->device.type != CNN_CUDA || t->device.index != h->index)
+    return cnn_error(L, S, "record_stream: x is on %s, the stream on cuda:%d",
+                     cnn_device_name(t->device), h->index);
+  TRY(L, S, "record_stream", cnn_buffer_use(&S->ctx, t->buffer, h->native));
+  lua_settop(L, 1);
+  return 1;
+}
+
 // ---------------------------------------------------------------------------------------------
 // Kernels of the user's own
 
@@ -560,6 +576,7 @@ void cnn_open_cuda(lua_State *L, cnn_lua *S) {
                                            {"event_record", l_event_record},
                                            {"pin_memory", l_pin_memory},
                                            {"is_pinned", l_is_pinned},
+                                           {"record_stream", l_record_stream},
                                            {"new_program", l_new_program},
                                            {"launch", l_launch},
                                            {NULL, NULL}};

@@ -92,6 +92,11 @@ static void note(lua_State *L, cnn_lua *S, cnn_pool *pool, double start) {
     S->pool->live_after = cnn_pool_live(S->pool->box.object);
     cnn_pace_pool(S, S->pool);
   }
+  for (int i = 0; i < cnn_gpu_pools(); i++) {
+    if (!S->gpus[i]) continue;
+    S->gpus[i]->live_after = cnn_pool_live(S->gpus[i]->box.object);
+    cnn_pace_pool(S, S->gpus[i]);
+  }
   if (!pool) return;
   S->live_after = cnn_pool_live(pool);
   S->soft = 2 * S->live_after > S->soft_minimum ? 2 * S->live_after : S->soft_minimum;
@@ -114,6 +119,10 @@ static double used_share(const cnn_pool *pool) {
 static double allowed_share(const cnn_lua *S, const cnn_pool *pool) {
   double used = used_share(pool), of_own = S->pool ? used_share(S->pool->box.object) : 0;
   if (of_own > used) used = of_own;
+  for (int i = 0; i < cnn_gpu_pools(); i++) {
+    double of_gpu = S->gpus[i] ? used_share(S->gpus[i]->box.object) : 0;
+    if (of_gpu > used) used = of_gpu;
+  }
   if (used <= 0.25) return S->budget;
   if (used >= 0.8) return 1;
   return S->budget + (1 - S->budget) * (used - 0.25) / 0.55;
@@ -134,6 +143,23 @@ static void over_threshold(lua_State *L, cnn_lua *S, cnn_pool *pool, int64_t liv
   }
   run_protected(L, S, soft_collect);
   note(L, S, pool, start);
+}
+
+// The same for the pools of GPUs, each by its own live bytes.
+static __attribute__((noinline)) void pace_gpus(lua_State *L, cnn_lua *S, cnn_pool *pool) {
+  for (int i = 0; i < cnn_gpu_pools(); i++) {
+    cnn_pool *gpu = cnn_device_pool((cnn_device){CNN_CUDA, (uint8_t)i});
+    cnn_pool_handle *h = S->gpus[i];
+    if (!gpu) continue;
+    if (!h) {
+      h = S->gpus[i] = cnn_calloc(sizeof *h);
+      if (!h) continue;
+      h->box.object = gpu;
+      cnn_pace_pool(S, h);
+    }
+    int64_t live = cnn_pool_live(gpu);
+    if (live > h->soft) over_threshold(L, S, pool, live, &h->soft);
+  }
 }
 
 void cnn_pace(lua_State *L, cnn_lua *S) {
@@ -158,6 +184,7 @@ void cnn_pace(lua_State *L, cnn_lua *S) {
     live = cnn_pool_live(S->pool->box.object);
     if (live > S->pool->soft) over_threshold(L, S, pool, live, &S->pool->soft);
   }
+  if (__builtin_expect(cnn_gpu_pools() > 0, 0)) pace_gpus(L, S, pool);
 }
 
 void cnn_pace_backward(lua_State *L, cnn_lua *S) {
@@ -189,6 +216,13 @@ bool cnn_make_room(lua_State *L, cnn_lua *S) {
   // (The others of the device give what they have free when this one asks for it.)
   if (current) cnn_pool_trim(current);
   note(L, S, pool, start);
+  return true;
+}
+
+bool cnn_make_room_again(lua_State *L, cnn_lua *S) {
+  if (!cnn_make_room(L, S)) return false;
+  cnn_pool *pool = cnn_current_pool(&S->ctx, S->ctx.default_device);
+  if (pool) cnn_pool_retried(pool);
   return true;
 }
 

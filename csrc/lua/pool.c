@@ -111,7 +111,7 @@ static int l_with_pool(lua_State *L) {
   l_current_pool(L);
   set_current(L, 1);
   lua_replace(L, 1); // what was in use, until it is again
-  cnn_pool_use use = {h->box.object, S->ctx.pools};
+  cnn_pool_choice use = {h->box.object, S->ctx.pools};
   S->ctx.pools = &use;
   S->pool = h;
   cnn_pace_pool(S, h);

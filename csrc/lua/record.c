@@ -100,12 +100,14 @@ static holder *push_holder(lua_State *L) {
 
 static void push_piece(lua_State *L, const cnn_piece *p) {
   static const char *const names[] = {"void", "free", "bed", "large", "small"};
-  lua_createtable(L, 0, p->what < CNN_PIECE_LARGE ? 4 : 10);
+  lua_createtable(L, 0, p->what < CNN_PIECE_LARGE ? 5 : 12);
   lua_pushstring(L, names[p->what]), lua_setfield(L, -2, "what");
   set_int(L, "address", (int64_t)p->at);
   set_int(L, "size", (int64_t)p->bytes);
   if (*p->pool) lua_pushstring(L, p->pool), lua_setfield(L, -2, "pool");
+  if (p->stream) set_int(L, "stream", (int64_t)(uintptr_t)p->stream);
   if (p->what < CNN_PIECE_LARGE) return;
+  if (p->waiting) lua_pushboolean(L, true), lua_setfield(L, -2, "waiting");
   set_int(L, "taken", (int64_t)p->block.size);
   set_int(L, "data", (int64_t)(uintptr_t)p->block.data);
   set_int(L, "requested", (int64_t)p->block.requested);
@@ -129,13 +131,15 @@ static int l_memory_pieces(lua_State *L) {
   return 1;
 }
 
-static void push_event(lua_State *L, const cnn_event *e) {
-  static const char *const names[] = {"alloc", "free", "retag"};
-  lua_createtable(L, 0, 8);
+static void push_event(lua_State *L, const cnn_event *e, const cnn_pool *pool) {
+  static const char *const names[] = {"alloc", "free", "retag", "trim"};
+  lua_createtable(L, 0, 9);
   lua_pushstring(L, names[e->what]), lua_setfield(L, -2, "what");
   lua_pushnumber(L, 1e-9 * (lua_Number)e->time), lua_setfield(L, -2, "time");
-  set_int(L, "address", (int64_t)e->at);
   set_int(L, "size", (int64_t)e->bytes);
+  set_int(L, "reserved", pool == e->root ? e->root_reserved : e->reserved);
+  if (e->what == CNN_EVENT_TRIM) return;
+  set_int(L, "address", (int64_t)e->at);
   set_int(L, "serial", e->serial);
   lua_pushstring(L, cnn_kind_name((cnn_kind)e->kind)), lua_setfield(L, -2, "kind");
   if (e->what == CNN_EVENT_RETAG)
@@ -155,7 +159,7 @@ static int l_memory_events(lua_State *L) {
     return cnn_error(L, S, "memory_snapshot: no memory for the list of events");
   h->list = list;
   lua_createtable(L, (int)n, 0);
-  for (size_t i = 0; i < n; i++) push_event(L, &list[i]), lua_rawseti(L, -2, (int)i + 1);
+  for (size_t i = 0; i < n; i++) push_event(L, &list[i], pool), lua_rawseti(L, -2, (int)i + 1);
   cnn_pushint(L, (int64_t)lost);
   return 2;
 }

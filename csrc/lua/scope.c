@@ -71,21 +71,62 @@ static int l_enter(lua_State *L) {
   return 1;
 }
 
-// Calls `visit` with every tensor box in the value at i, alone or in tables.
-static void each_box(lua_State *L, int i, int depth, void (*visit)(cnn_box *box, void *data),
-                     void *data) {
-  cnn_box *box = cnn_to_box(L, i, CNN_BOX_TENSOR);
-  if (box) {
-    visit(box, data);
-    return;
-  }
-  if (lua_type(L, i) != LUA_TTABLE || depth > 16 || !lua_checkstack(L, 4)) return;
-  i = cnn_absindex(L, i);
-  lua_pushnil(L);
-  while (lua_next(L, i)) {
-    each_box(L, -1, depth + 1, visit, data);
+// Puts the table at the top, if it is one, into the list at `list`, once.
+static void add_table(lua_State *L, int list, int *n) {
+  if (lua_type(L, -1) != LUA_TTABLE) return;
+  lua_pushvalue(L, -1);
+  lua_rawget(L, list);
+  bool known = !lua_isnil(L, -1);
+  lua_pop(L, 1);
+  if (known) return;
+  lua_pushvalue(L, -1);
+  lua_pushboolean(L, true);
+  lua_rawset(L, list);
+  lua_pushvalue(L, -1);
+  lua_rawseti(L, list, ++*n);
+}
+
+// Pushes a list of the tables among values `first` to `last` and in those, each once: values may
+// refer to each other in circles. Only this raises, not each_box.
+static void push_tables(lua_State *L, int first, int last) {
+  luaL_checkstack(L, 8, "tables of tensors");
+  lua_newtable(L);
+  int list = lua_gettop(L), n = 0;
+  for (int i = first; i <= last; i++) {
+    lua_pushvalue(L, i);
+    add_table(L, list, &n);
     lua_pop(L, 1);
   }
+  for (int k = 1; k <= n; k++) {
+    lua_rawgeti(L, list, k);
+    lua_pushnil(L);
+    while (lua_next(L, -2)) {
+      add_table(L, list, &n);
+      lua_pop(L, 1);
+    }
+    lua_pop(L, 1);
+  }
+}
+
+// Calls `visit` with every tensor box among values `first` to `last`, and in the tables of the list
+// at the top, which it pops.
+static void each_box(lua_State *L, int first, int last, void (*visit)(cnn_box *box, void *data),
+                     void *data) {
+  int list = lua_gettop(L);
+  cnn_box *box;
+  for (int i = first; i <= last; i++)
+    if ((box = cnn_to_box(L, i, CNN_BOX_TENSOR))) visit(box, data);
+  for (int k = 1;; k++) {
+    lua_rawgeti(L, list, k);
+    if (lua_isnil(L, -1)) break;
+    lua_pushnil(L);
+    while (lua_next(L, -2)) {
+      if ((box = cnn_to_box(L, -1, CNN_BOX_TENSOR))) visit(box, data);
+      lua_pop(L, 1);
+    }
+    lua_pop(L, 1);
+  }
+  lua_settop(L, list - 1);
 }
 
 // While a scope closes, its boxes have its head as `prev`: that tells them from others'.
@@ -100,9 +141,10 @@ static int l_leave(lua_State *L) {
   cnn_scope *s = lua_touserdata(L, 1);
   if (!s->open) return cnn_error(L, S, "scope: left twice");
   int n = lua_gettop(L);
+  push_tables(L, 2, n);
   take_off_the_stack(s);
   for (cnn_box *box = s->head.next; box != &s->head; box = box->next) box->prev = &s->head;
-  for (int i = 2; i <= n; i++) each_box(L, i, 0, survive, s);
+  each_box(L, 2, n, survive, s);
   cnn_scope *enclosing = innermost(S->scope, L);
   for (cnn_box *box = s->head.next, *next; box != &s->head; box = next) {
     next = box->next;
@@ -129,7 +171,8 @@ static void take_out(cnn_box *box, void *data) {
 static int l_keep(lua_State *L) {
   cnn_state(L);
   int n = lua_gettop(L);
-  for (int i = 1; i <= n; i++) each_box(L, i, 0, take_out, NULL);
+  push_tables(L, 1, n);
+  each_box(L, 1, n, take_out, NULL);
   return n;
 }
 
@@ -144,7 +187,9 @@ void cnn_scope_outlive(lua_State *L, cnn_lua *S, int i) {
   cnn_scope *s = innermost(S->scope, L);
   if (!s || !s->transient) return;
   while (s && s->transient) s = innermost(s->outer, L);
-  each_box(L, i, 0, outlive, s);
+  i = cnn_absindex(L, i);
+  push_tables(L, i, i);
+  each_box(L, i, i, outlive, s);
 }
 
 // scope_outlive(value)

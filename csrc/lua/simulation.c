@@ -13,6 +13,9 @@ static int l_simulate(lua_State *L) {
   cnn_simulation *s = NULL;
   if (!lua_isnoneornil(L, 1)) {
     cnn_device device = cnn_check_device(L, S, 1, "simulate");
+    if (S->ctx.simulation)
+      return cnn_error(L, S,
+                       "simulate: a prediction is under way: what runs in it can't make another");
     double bytes = (double)luaL_optnumber(L, 2, 0x1p62);
     cnn_status status =
         cnn_simulation_create(&S->ctx, device, bytes < 0x1p62 ? (size_t)bytes : SIZE_MAX, &s);

@@ -32,8 +32,9 @@ typedef struct cnn_lua {
   int64_t handed;    // bytes of results that scripts got since the last backward
   double last_backward;
   bool paced;
-  cnn_scope *scope;      // the innermost open scope (scope.c)
-  cnn_pool_handle *pool; // of the innermost with_pool (pool.c)
+  cnn_scope *scope;                       // the innermost open scope (scope.c)
+  cnn_pool_handle *pool;                  // of the innermost with_pool (pool.c)
+  cnn_pool_handle *gpus[CNN_MAX_DEVICES]; // of GPUs' own pools, for pacing alone
   // Host functions that the core gave back, to be released when Lua may be called.
   int n_dead, dead_capacity;
   int64_t *dead;
@@ -158,6 +159,8 @@ void cnn_pace_backward(lua_State *L, cnn_lua *S);
 // After CNN_OOM: collects everything and empties the pools' caches. False when that can't be done
 // now.
 bool cnn_make_room(lua_State *L, cnn_lua *S);
+// The same, to ask for the memory again: counts the refusal as a retry.
+bool cnn_make_room_again(lua_State *L, cnn_lua *S);
 // Sets the live bytes at which a collection is due for this pool.
 void cnn_pace_pool(cnn_lua *S, cnn_pool_handle *handle);
 // While memory is recorded: makes the script's line the origin of what this call allocates
@@ -170,7 +173,7 @@ void cnn_drain(lua_State *L, cnn_lua *S);
 #define CNN_WITH_ROOM(L, S, status, call)                                                          \
   do {                                                                                             \
     (status) = (call);                                                                             \
-    if ((status) == CNN_OOM && cnn_make_room(L, S)) (status) = (call);                             \
+    if ((status) == CNN_OOM && cnn_make_room_again(L, S)) (status) = (call);                       \
   } while (0)
 
 // ---------------------------------------------------------------------------------------------

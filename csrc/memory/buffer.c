@@ -34,6 +34,12 @@ void cnn_device_memory_install(cnn_device device, const cnn_mapper *mapper) {
   gpu_mappers[device.index] = mapper;
 }
 
+static atomic_int gpu_pool_count;
+
+int cnn_gpu_pools(void) {
+  return atomic_load_explicit(&gpu_pool_count, memory_order_relaxed);
+}
+
 static cnn_pool *gpu_pool(int index) {
   cnn_pool *pool = atomic_load_explicit(&gpu_pools[index], memory_order_acquire);
   if (pool || !gpu_mappers[index]) return pool;
@@ -42,6 +48,7 @@ static cnn_pool *gpu_pool(int index) {
   if (!pool) {
     pool = cnn_pool_create(gpu_mappers[index]);
     atomic_store(&gpu_pools[index], pool);
+    if (pool && index >= atomic_load(&gpu_pool_count)) atomic_store(&gpu_pool_count, index + 1);
   }
   pthread_mutex_unlock(&making);
   return pool;
@@ -56,9 +63,13 @@ cnn_pool *cnn_device_pool(cnn_device device) {
 
 cnn_pool *cnn_current_pool(const cnn_context *ctx, cnn_device device) {
   cnn_pool *root = cnn_device_pool(device);
-  for (const cnn_pool_use *use = ctx->pools; use; use = use->outer)
+  for (const cnn_pool_choice *use = ctx->pools; use; use = use->outer)
     if (cnn_pool_root(use->pool) == root) return use->pool;
   return root;
+}
+
+void *cnn_current_stream(const cnn_context *ctx, cnn_device device) {
+  return device.type == CNN_CUDA ? ctx->streams[device.index] : NULL;
 }
 
 const cnn_mapper *cnn_device_mapper(cnn_device device) {
@@ -161,7 +172,8 @@ cnn_status cnn_buffer_create(cnn_context *ctx, cnn_device device, size_t bytes, 
     }
   } else if (bytes > 0) {
     b->pool = cnn_current_pool(ctx, device);
-    b->block = b->pool ? cnn_pool_alloc(b->pool, bytes, b->kind) : NULL;
+    b->block =
+        b->pool ? cnn_pool_alloc(b->pool, bytes, b->kind, cnn_current_stream(ctx, device)) : NULL;
     if (!b->block) {
       cnn_small_free(b, sizeof *b);
       return out_of_memory(ctx, device, bytes);
@@ -182,6 +194,12 @@ cnn_status cnn_buffer_wrap(cnn_context *ctx, cnn_device device, void *data, size
   b->owner = owner;
   *out = b;
   return CNN_OK;
+}
+
+cnn_status cnn_buffer_use(cnn_context *ctx, cnn_buffer *buffer, void *stream) {
+  if (!buffer->block || cnn_is_simulated(buffer)) return CNN_OK;
+  if (cnn_pool_use(buffer->pool, buffer->block, stream)) return CNN_OK;
+  return cnn_fail(ctx, CNN_OOM, "out of memory to note a stream's use of a tensor");
 }
 
 void cnn_buffer_retag(cnn_buffer *buffer, cnn_kind kind) {

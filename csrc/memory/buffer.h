@@ -53,12 +53,18 @@ cnn_pool *cnn_device_pool(cnn_device device);
 // Makes known what pools ask of a device that a plugin brought.
 void cnn_device_memory_install(cnn_device device, const cnn_mapper *mapper);
 
+// Pools of GPUs that are in use: their indices are below this number.
+int cnn_gpu_pools(void);
+
 // What that pool asks of the device. NULL when there is no such device, and for `meta`.
 const cnn_mapper *cnn_device_mapper(cnn_device device);
 
 // The pool that new buffers of the device come from: the innermost of ctx->pools that is on it,
 // else the device's own. A pool in ctx->pools must not be closed meanwhile.
 cnn_pool *cnn_current_pool(const cnn_context *ctx, cnn_device device);
+
+// The stream that work on the device goes to now; NULL: the default stream. New buffers are for it.
+void *cnn_current_stream(const cnn_context *ctx, cnn_device device);
 
 // A buffer of `bytes` on the device, contents undefined, counted as ctx->kind. CNN_OOM with a
 // message that says what was asked and what is in use by kind. *out is written on success only.
@@ -68,6 +74,10 @@ cnn_status cnn_buffer_create(cnn_context *ctx, cnn_device device, size_t bytes, 
 // and on failure of this call is not.
 cnn_status cnn_buffer_wrap(cnn_context *ctx, cnn_device device, void *data, size_t bytes,
                            void (*release)(void *owner), void *owner, cnn_buffer **out);
+
+// Work of this stream will use the bytes, wherever they were made: to be said before it is given.
+// CNN_OOM when that can't be noted.
+cnn_status cnn_buffer_use(cnn_context *ctx, cnn_buffer *buffer, void *stream);
 
 // Counts the bytes under another kind from now on.
 void cnn_buffer_retag(cnn_buffer *buffer, cnn_kind kind);

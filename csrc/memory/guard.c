@@ -12,26 +12,26 @@
 // 0xFFDE: a NaN in every float dtype too, and in no dtype a fresh one.
 static const unsigned char freed[2] = {0xDE, 0xFF};
 
-enum { UNKNOWN, OFF, ON };
-static atomic_int mode;
+enum { OFF = -1, UNKNOWN, ON };
+atomic_int cnn_guard_mode;
 
 atomic_int cnn_guard_found;
 static cnn_damage first_damage;
 static cnn_lock damage_lock;
 
-bool cnn_guards_on(void) {
-  int now = atomic_load_explicit(&mode, memory_order_relaxed);
+bool cnn_guards_ask(void) {
+  int now = atomic_load_explicit(&cnn_guard_mode, memory_order_relaxed);
   if (__builtin_expect(now == UNKNOWN, 0)) {
     const char *text = getenv("CNN_MEMORY_DEBUG");
     int unknown = UNKNOWN, wanted = text && *text && strcmp(text, "0") != 0 ? ON : OFF;
     // Whoever has set it meanwhile is right.
-    now = atomic_compare_exchange_strong(&mode, &unknown, wanted) ? wanted : unknown;
+    now = atomic_compare_exchange_strong(&cnn_guard_mode, &unknown, wanted) ? wanted : unknown;
   }
   return now == ON;
 }
 
 void cnn_guards_set(bool on) {
-  atomic_store(&mode, on ? ON : OFF);
+  atomic_store(&cnn_guard_mode, on ? ON : OFF);
 }
 
 // Where the zones are: [start, data) and [data + requested, start + size).

@@ -24,8 +24,12 @@ typedef struct cnn_damage {
 } cnn_damage;
 
 // Whether new blocks get red zones. At first by the environment: CNN_MEMORY_DEBUG=1.
-bool cnn_guards_on(void);
 void cnn_guards_set(bool on);
+extern atomic_int cnn_guard_mode; // 0: not asked yet, -1: off, 1: on
+bool cnn_guards_ask(void);
+static inline bool cnn_guards_on(void) {
+  return atomic_load_explicit(&cnn_guard_mode, memory_order_relaxed) >= 0 && cnn_guards_ask();
+}
 
 // For the pool, of a block whose `data` is one alignment unit behind its begin: writes the
 // patterns, and looks at them.

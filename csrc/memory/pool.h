@@ -16,6 +16,13 @@
 // Free granules of one pool go to another that needs them. What the root counts is the device's:
 // all of its pools together.
 //
+// A device that works in streams has events in its table. A block belongs to the stream that it was
+// allocated for: freed, it is that stream's to reuse at once, and nobody else's before the work
+// that the stream was given until then is known to be done. A block that other streams use as well
+// (cnn_pool_use) is free for anybody only when the work is done that they were given before it was
+// freed. A request waits for streams when it would be refused otherwise. The CPU has no events: its
+// work is done when a call returns.
+//
 // With cnn_guards_set blocks lie between red zones, and what is written there is found when they
 // are freed (guard.h).
 //
@@ -43,6 +50,13 @@ typedef struct cnn_mapper {
   void (*decommit)(void *self, void *at, size_t bytes);
   // The bytes that the device has in all and has free now, and the default limit.
   void (*info)(void *self, size_t *total, size_t *available, size_t *limit);
+  // Events: all four, or none (NULL) for a device whose work is done when a call returns. Records
+  // one behind all work that the stream has been given; NULL when the device refuses. Whether that
+  // work is done; waits until it is; gives the event back, done or not. NULL is the default stream.
+  void *(*record)(void *self, void *stream);
+  bool (*query)(void *self, void *event);
+  void (*wait)(void *self, void *event);
+  void (*forget)(void *self, void *event);
   void *self;
 } cnn_mapper;
 
@@ -72,22 +86,29 @@ typedef struct cnn_pool_counter {
 } cnn_pool_counter;
 
 typedef struct cnn_pool_stats {
-  cnn_pool_counter allocated;             // bytes of blocks in use
-  cnn_pool_counter requested;             // bytes that their users asked for
-  cnn_pool_counter reserved;              // bytes committed from the device
-  cnn_pool_counter blocks;                // blocks in use
+  cnn_pool_counter allocated; // bytes of blocks in use
+  cnn_pool_counter requested; // bytes that their users asked for
+  cnn_pool_counter reserved;  // bytes committed from the device
+  cnn_pool_counter blocks;    // blocks in use
+  // Bytes and blocks that are in use or, freed, wait for other streams' work.
+  cnn_pool_counter active, active_blocks;
   cnn_pool_counter kinds[CNN_POOL_KINDS]; // allocated bytes by kind
   // Allocated bytes and blocks in use, of small blocks and of large ones.
   cnn_pool_counter small, small_blocks, large, large_blocks;
-  int64_t small_reserved; // bytes of the granules that serve small blocks
-  int64_t inactive;       // reserved bytes that no block has
-  int64_t inactive_split; // those of them in granules that blocks in use hold: not to be given back
-  int64_t limit;          // on reserved bytes, for a further pool at most the root's
-  int64_t largest_free;   // bytes of the largest free block
-  int64_t available;      // a request for as much would succeed: whole granules that are free or
-                          // may still be committed under the limit
-  int64_t maps, unmaps;   // calls to the device
-  int64_t failures;       // requests refused
+  int64_t small_reserved;          // bytes of the granules that serve small blocks
+  cnn_pool_counter inactive;       // reserved bytes that no active block has
+  cnn_pool_counter inactive_split; // those in granules that blocks hold: not to be given back
+  int64_t waiting;      // bytes of blocks that were freed and wait for other streams' work
+  int64_t limit;        // on reserved bytes, for a further pool at most the root's
+  int64_t largest_free; // bytes of the largest free block
+  int64_t available;    // a request for as much would succeed: whole granules that are free or
+                        // may still be committed under the limit
+  int64_t maps, unmaps; // calls to the device
+  int64_t failures;     // requests refused
+  int64_t retries;      // requests that were tried again: after other lanes or pools gave memory,
+                        // after a wait, and by the caller (cnn_pool_retried)
+  int64_t ooms;         // requests refused for good
+  int64_t waits;        // times that the host waited for a stream
 } cnn_pool_stats;
 
 typedef struct cnn_pool_class {
@@ -113,9 +134,21 @@ const char *cnn_pool_name(const cnn_pool *pool);
 size_t cnn_pool_granule(const cnn_pool *pool);
 
 // A block of at least `bytes` (0 counts as 1). NULL when the limit, the device or an injected fault
-// refuses it, after free memory was given back to make room.
-cnn_block *cnn_pool_alloc(cnn_pool *pool, size_t bytes, uint8_t kind);
+// refuses it, after free memory was given back to make room and, if need be, waited for. `stream`
+// is the one whose work will use the block; NULL: the device's default stream.
+cnn_block *cnn_pool_alloc(cnn_pool *pool, size_t bytes, uint8_t kind, void *stream);
 void cnn_pool_free(cnn_pool *pool, cnn_block *block);
+
+// Another stream than the block's own will use it: to be said before that work is given. False when
+// there is no memory to note it: then that work must not be given.
+bool cnn_pool_use(cnn_pool *pool, cnn_block *block, void *stream);
+
+// The stream is about to end: waits for its work and gives its lane up, in all pools of the device.
+// Its blocks stay good. False when the device records no event: the stream must stay.
+bool cnn_pool_forget_stream(cnn_pool *pool, void *stream);
+
+// The caller made room after a refusal and asks again: that refusal counts as a retry.
+void cnn_pool_retried(cnn_pool *pool);
 
 // Counts the block under another kind from now on.
 void cnn_pool_retag(cnn_pool *pool, cnn_block *block, uint8_t kind);
@@ -138,6 +171,8 @@ typedef struct cnn_piece {
   uintptr_t at;
   size_t bytes;
   cnn_block block;          // of LARGE and SMALL: a copy
+  bool waiting;             // of those: it was freed, and other streams' work on it is not done
+  void *stream;             // whose it is; of a stream that has ended: none's address
   char pool[CNN_POOL_NAME]; // the name of the pool whose it is, "" for the root
 } cnn_piece;
 
@@ -146,8 +181,8 @@ typedef struct cnn_piece {
 // small blocks in any order after their bed.
 void cnn_pool_walk(cnn_pool *pool, void (*visit)(void *data, const cnn_piece *piece), void *data);
 
-// Gives every free granule back to the device, a root those of all pools; returns the bytes given
-// back.
+// Gives every free granule back to the device, a root those of all pools, and waits for streams to
+// be done with them; returns the bytes given back.
 size_t cnn_pool_trim(cnn_pool *pool);
 
 // The most bytes that may be reserved. Free granules above it are given back at once; as long as
@@ -165,6 +200,8 @@ void cnn_pool_reset_peaks(cnn_pool *pool);
 int64_t cnn_pool_live(const cnn_pool *pool);
 // Likewise the limit: for a further pool at most the root's.
 int64_t cnn_pool_limit(const cnn_pool *pool);
+// Likewise reserved bytes.
+int64_t cnn_pool_reserved(const cnn_pool *pool);
 
 // Checks every invariant (for tests; slow). NULL when all hold, else what is wrong.
 const char *cnn_pool_check(cnn_pool *pool);

@@ -10,7 +10,7 @@
 
 atomic_int cnn_record_state;
 
-// Guards all below. No pool is called while it is held.
+// Guards all below. No pool's lock is taken while it is held.
 static cnn_lock lock;
 
 static cnn_event *ring;
@@ -77,16 +77,19 @@ uint32_t cnn_record_serial(void) {
 // With the lock held.
 static void add(cnn_event_kind what, cnn_pool *pool, const cnn_block *b, uint8_t kind) {
   if (ring_capacity == 0 || atomic_load(&cnn_record_state) != CNN_RECORD_EVENTS) return;
-  ring[ring_total++ % ring_capacity] = (cnn_event){.time = now(),
-                                                   .at = (uintptr_t)b->data,
-                                                   .bytes = b->size,
-                                                   .serial = b->serial,
-                                                   .origin = b->origin,
-                                                   .what = (uint8_t)what,
-                                                   .kind = kind,
-                                                   .was = b->kind,
-                                                   .pool = pool,
-                                                   .root = cnn_pool_root(pool)};
+  ring[ring_total++ % ring_capacity] =
+      (cnn_event){.time = now(),
+                  .at = (uintptr_t)b->data,
+                  .bytes = b->size,
+                  .serial = b->serial,
+                  .origin = b->origin,
+                  .what = (uint8_t)what,
+                  .kind = kind,
+                  .was = b->kind,
+                  .pool = pool,
+                  .root = cnn_pool_root(pool),
+                  .reserved = cnn_pool_reserved(pool),
+                  .root_reserved = cnn_pool_reserved(cnn_pool_root(pool))};
 }
 
 void cnn_record_alloc(cnn_pool *pool, cnn_block *block, uint16_t origin) {
@@ -109,6 +112,13 @@ void cnn_record_free(cnn_pool *pool, const cnn_block *block) {
 void cnn_record_retag(cnn_pool *pool, const cnn_block *block, uint8_t kind) {
   cnn_lock_acquire(&lock);
   add(CNN_EVENT_RETAG, pool, block, kind);
+  cnn_lock_release(&lock);
+}
+
+void cnn_record_trim(cnn_pool *pool, size_t bytes) {
+  const cnn_block none = {.size = bytes};
+  cnn_lock_acquire(&lock);
+  add(CNN_EVENT_TRIM, pool, &none, 0);
   cnn_lock_release(&lock);
 }
 

@@ -25,7 +25,12 @@ typedef enum cnn_record_mode {
   CNN_RECORD_EVENTS
 } cnn_record_mode;
 
-typedef enum cnn_event_kind { CNN_EVENT_ALLOC, CNN_EVENT_FREE, CNN_EVENT_RETAG } cnn_event_kind;
+typedef enum cnn_event_kind {
+  CNN_EVENT_ALLOC,
+  CNN_EVENT_FREE,
+  CNN_EVENT_RETAG,
+  CNN_EVENT_TRIM // free memory went back to the device, by the user's wish
+} cnn_event_kind;
 
 typedef struct cnn_event {
   uint64_t time; // nanoseconds of the monotonic clock
@@ -36,6 +41,8 @@ typedef struct cnn_event {
   uint8_t what;
   uint8_t kind, was;           // `was`: the kind before a RETAG
   const cnn_pool *pool, *root; // to compare: the pool may be gone
+  // What they had from the device then: after an ALLOC or a TRIM, before a FREE.
+  int64_t reserved, root_reserved;
 } cnn_event;
 
 extern atomic_int cnn_record_state;
@@ -56,6 +63,8 @@ uint32_t cnn_record_serial(void);
 void cnn_record_alloc(cnn_pool *pool, cnn_block *block, uint16_t origin);
 void cnn_record_free(cnn_pool *pool, const cnn_block *block);
 void cnn_record_retag(cnn_pool *pool, const cnn_block *block, uint8_t kind);
+// After the pool gave so many bytes back to the device.
+void cnn_record_trim(cnn_pool *pool, size_t bytes);
 
 // A copy of the events of a pool, of a root those of its device, the oldest first, to be freed by
 // free(); *lost counts those that were overwritten (of any pool). False when there is no memory.

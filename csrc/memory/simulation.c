@@ -146,7 +146,7 @@ void *cnn_simulated_data(const cnn_buffer *b) {
 
 bool cnn_simulation_take(cnn_simulation *s, cnn_buffer *b) {
   cnn_part part = part_of((cnn_kind)b->kind);
-  b->block = cnn_pool_alloc(s->pool, b->bytes, (uint8_t)part);
+  b->block = cnn_pool_alloc(s->pool, b->bytes, (uint8_t)part, NULL);
   if (!b->block) return false;
   b->pool = s->pool;
   b->owner = cnn_ref(s);

@@ -53,6 +53,13 @@ static size_t most_touched(const cnn_space *s, size_t n) {
   return granules(s, n) + (n > granule_size(s) / 2 && part != 0);
 }
 
+// Counts free granules for all who count them.
+static void count_whole(cnn_space *s, size_t added) {
+  if (added == 0) return;
+  s->whole_free += added;
+  for (cnn_quota *q = s->quota; q; q = q->outer) q->reclaimable += added, q->changes++;
+}
+
 // --- Structures -------------------------------------------------------------------------------
 
 // Makes sure that `count` structures are at hand. Plain malloc: one request of a pool is one
@@ -122,7 +129,7 @@ static void tree_insert(cnn_space *s, cnn_extent *e) {
       *larger = rest, larger = &rest->left, rest = rest->left;
   }
   *smaller = *larger = NULL;
-  if (e->state == CNN_EXTENT_FREE) s->whole_free += whole_in(s, e->begin, e->end);
+  if (e->state == CNN_EXTENT_FREE) count_whole(s, whole_in(s, e->begin, e->end));
 }
 
 static void tree_remove(cnn_space *s, cnn_extent *e) {
@@ -136,7 +143,7 @@ static void tree_remove(cnn_space *s, cnn_extent *e) {
       *at = b, at = &b->left, b = b->left;
   }
   *at = a ? a : b;
-  if (e->state == CNN_EXTENT_FREE) s->whole_free -= whole_in(s, e->begin, e->end);
+  if (e->state == CNN_EXTENT_FREE) count_whole(s, -whole_in(s, e->begin, e->end));
 }
 
 // The first extent that is not below (size, begin).
@@ -218,17 +225,22 @@ static void count_bytes(cnn_pool_counter *c, int64_t added) {
 
 static void count_committed(cnn_space *s, size_t granules_now) {
   int64_t added = ((int64_t)granules_now - (int64_t)s->committed) * (int64_t)granule_size(s);
-  s->quota->committed += granules_now - s->committed;
+  for (cnn_quota *q = s->quota; q; q = q->outer) {
+    q->committed += granules_now - s->committed;
+    q->changes++;
+    count_bytes(&q->reserved, added);
+    atomic_store_explicit(&q->now, q->reserved.current, memory_order_relaxed);
+  }
   s->committed = granules_now;
-  count_bytes(&s->reserved, added);
-  count_bytes(&s->quota->reserved, added);
 }
 
 size_t cnn_space_room(const cnn_space *s) {
-  const cnn_quota *q = s->quota;
-  size_t own = s->limit > s->committed ? s->limit - s->committed : 0;
-  size_t all = q->limit > q->committed ? q->limit - q->committed : 0;
-  return own < all ? own : all;
+  size_t room = SIZE_MAX;
+  for (const cnn_quota *q = s->quota; q; q = q->outer) {
+    size_t left = q->limit > q->committed ? q->limit - q->committed : 0;
+    if (left < room) room = left;
+  }
+  return room;
 }
 
 // --- Ranges -------------------------------------------------------------------------------------
@@ -281,14 +293,14 @@ void cnn_space_close(cnn_space *s) {
   }
   s->ranges = NULL;
   s->chunks = NULL;
+  count_whole(s, -s->whole_free);
   count_committed(s, 0);
 }
 
 // --- Commit and decommit ------------------------------------------------------------------------
 
 static bool commit(cnn_space *s, uintptr_t begin, uintptr_t end) {
-  s->maps++;
-  s->quota->maps++;
+  for (cnn_quota *q = s->quota; q; q = q->outer) q->maps++;
   if (!s->mapper->commit(s->mapper->self, (void *)begin, end - begin)) return false;
   CNN_POISON(s->mapper, begin, end - begin);
   count_committed(s, s->committed + ((end - begin) >> s->shift));
@@ -307,8 +319,7 @@ static void decommit_end(cnn_space *s, cnn_extent *e, size_t count) {
   }
   CNN_UNPOISON(s->mapper, begin, end - begin);
   s->mapper->decommit(s->mapper->self, (void *)begin, end - begin);
-  s->unmaps++;
-  s->quota->unmaps++;
+  for (cnn_quota *q = s->quota; q; q = q->outer) q->unmaps++;
   count_committed(s, s->committed - count);
   put_in(s, e, CNN_EXTENT_VOID);
 }
@@ -316,6 +327,7 @@ static void decommit_end(cnn_space *s, cnn_extent *e, size_t count) {
 // The largest extents first: fewer calls to the device.
 size_t cnn_space_trim(cnn_space *s, size_t wanted) {
   size_t done = 0;
+  if (s->whole_free == 0 || wanted == 0 || (s->settle && !s->settle(s->owner))) return 0;
   cnn_extent *e = tree_below(s->free, SIZE_MAX, 0);
   while (e && done < wanted && size_of(e) >= granule_size(s)) {
     size_t size = size_of(e), count = whole_in(s, e->begin, e->end);
@@ -481,8 +493,6 @@ const char *cnn_space_check(const cnn_space *s) {
     return "space: the tree of void extents is wrong";
   if (whole != s->whole_free) return "space: whole free granules are miscounted";
   if (total - empty != s->committed) return "space: committed granules are miscounted";
-  if (s->reserved.current != (int64_t)(s->committed << s->shift))
-    return "space: reserved bytes are miscounted";
   size_t spares = 0;
   for (const cnn_extent *e = s->spares; e; e = e->next) spares++;
   if (spares != s->spare_count) return "space: spare structures are miscounted";

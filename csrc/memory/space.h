@@ -16,6 +16,7 @@
 #ifndef CNN_MEMORY_SPACE_H
 #define CNN_MEMORY_SPACE_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -46,23 +47,28 @@ typedef struct cnn_range {
   struct cnn_range *next;
 } cnn_range;
 
-// What all spaces of one device share.
+// What the spaces of one pool share and, further out, those of one device.
 typedef struct cnn_quota {
+  struct cnn_quota *outer;   // the device's, NULL for that one
   size_t limit, committed;   // granules
+  size_t reclaimable;        // granules that no block in use lies in
+  size_t changes;            // of `committed` and `reclaimable`, counted on
   cnn_pool_counter reserved; // `committed`, in bytes
+  atomic_llong now;          // reserved.current for readers without the lock
   int64_t maps, unmaps;
 } cnn_quota;
 
 typedef struct cnn_space {
   const cnn_mapper *mapper;
-  cnn_quota *quota;
-  int shift;                 // log2 of the granule
-  size_t limit;              // of committed granules; the quota's holds besides
-  size_t committed;          // granules
-  size_t whole_free;         // granules that lie in one free extent
-  size_t range_bytes;        // address space to ask for at a time
-  cnn_pool_counter reserved; // `committed`, in bytes
-  int64_t maps, unmaps;
+  cnn_quota *quota; // the pool's: it and those further out hold
+  // Before memory is taken from free granules: waits, or finds out, that the device is done with
+  // them. False: they must stay. NULL: it always is.
+  bool (*settle)(void *owner);
+  void *owner;
+  int shift;                // log2 of the granule
+  size_t committed;         // granules
+  size_t whole_free;        // granules that lie in one free extent; its quotas count them too
+  size_t range_bytes;       // address space to ask for at a time
   cnn_range *ranges;        // the newest first
   cnn_extent *free, *empty; // roots of the trees of free and void extents
   cnn_extent *spares;       // extent structures not in use
@@ -77,16 +83,16 @@ bool cnn_space_open(cnn_space *space, const cnn_mapper *mapper, cnn_quota *quota
                     size_t range_bytes);
 void cnn_space_close(cnn_space *space);
 
-// Granules that may still be committed under both limits.
+// Granules that may still be committed under all limits.
 size_t cnn_space_room(const cnn_space *space);
 
 // Takes `bytes` (a multiple of the mapper's alignment, not 0). NULL when too few granules are free
-// under the limit, or the device refuses.
+// under the limits, or the device refuses.
 cnn_extent *cnn_space_take(cnn_space *space, size_t bytes);
 // Gives a taken extent back. Never fails.
 void cnn_space_give(cnn_space *space, cnn_extent *extent);
 
-// Decommits up to `granules` free granules; returns how many.
+// Decommits up to `granules` free granules, if the device is done with them; returns how many.
 size_t cnn_space_trim(cnn_space *space, size_t granules);
 
 // Bytes of the largest free extent.

@@ -130,9 +130,7 @@ static cnn_status check_gradient(cnn_context *ctx, const cnn_slot *slot, const c
   cnn_shape_text a, b;
   const cnn_tensor *p = slot->param;
   if (!cnn_shape_equal(g->ndim, g->shape, p->ndim, p->shape))
-    return cnn_fail(ctx, CNN_SHAPE,
-                    "%s: the gradient of parameter %d has shape %s, the parameter %s",
-                    slot->owner->kind->name,
+    return cnn_fail(ctx, CNN_SHAPE, "the gradient of parameter %d has shape %s, the parameter %s",
                     (int)(slot - slot->owner->groups[slot->group].slots) + 1,
                     cnn_shape_format(&a, g->ndim, g->shape),
                     cnn_shape_format(&b, p->ndim, p->shape));
@@ -271,6 +269,8 @@ static cnn_status take(cnn_context *ctx, void *self, cnn_tensor *leaf, cnn_tenso
                 .grads = &lists[1],
                 .steps = &steps};
   for (int k = 0; k < CNN_MAX_STATE; k++) s.state[k] = &lists[2 + k];
+  const char *op = ctx->op;
+  ctx->op = o->kind->name;
   modes outer = enter_step(ctx);
   cnn_status status = prepare(ctx, slot, gradient);
   if (status == CNN_OK) {
@@ -280,6 +280,7 @@ static cnn_status take(cnn_context *ctx, void *self, cnn_tensor *leaf, cnn_tenso
   if (status == CNN_OK) slot->steps++;
   settle(slot, status == CNN_OK);
   leave_step(ctx, outer);
+  ctx->op = op;
   return status;
 }
 

@@ -16,7 +16,8 @@ CHECK_C := -std=c11 -D_GNU_SOURCE $(CHECK_I) $(WARN)
 # ---- On the simulator
 
 ENGINE_SRC := csrc/base/dtype.c cuda/blaslt.c cuda/dnn.c cuda/dnn_disk.c cuda/dnn_graph.c
-ENGINE_TESTS := cuda/sim/test/cublaslt_test.c cuda/sim/test/cudnn_test.c cuda/check/statuses.c
+ENGINE_TESTS := cuda/sim/test/cublaslt_test.c cuda/sim/test/cudnn_test.c \
+  cuda/sim/test/cudnn_graph_test.c cuda/check/statuses.c
 ifneq (,$(SIM_FOUND))
 define engine_flavour
 $(SIM_OUT)/$1/engines/%.o: %.c cuda/check/check.mk

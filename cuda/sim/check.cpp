@@ -8,7 +8,9 @@
 // unless one comes before the other by synchronisation. Order is kept as times: a block counts its
 // synchronisations (exec.time), and an access is noted with the count.
 //   - A barrier orders all that was before it in the block: times below barrier_time.
-//   - A warp operation orders among its lanes, with all that each knew before: Warp::known.
+//   - __syncwarp orders among its lanes, with all that each knew before: Warp::known. Shuffles,
+//   votes
+//     and matrix operations exchange registers; the CUDA guide says that they order no memory.
 //   - Between blocks, and beyond: a thread that has passed __threadfence and then does an atomic
 //     leaves what it knew at the fence in the log of that place; who does an atomic there later
 //     knows it. (The reader's own fence is not asked for.)
@@ -47,7 +49,7 @@ struct Region {
 };
 
 static Region global, dynamic, statics; // statics: of the running kernel's object
-static std::map<uintptr_t, Region> all_statics;
+static std::map<uintptr_t, Region> &all_statics = *new std::map<uintptr_t, Region>;
 
 static Region make_region(uintptr_t start, size_t bytes) {
   const size_t cells = (bytes + 3) / 4 + 1;
@@ -115,9 +117,10 @@ struct Acquire {
   size_t count;
   uintptr_t place;
 };
-static std::unordered_map<const void *, Log> logs;
-static std::vector<Acquire> acquired;
-static std::unordered_set<uint64_t> seen; // reports of this launch
+static std::unordered_map<const void *, Log> &logs = *new std::unordered_map<const void *, Log>;
+static std::vector<Acquire> &acquired = *new std::vector<Acquire>;
+static std::unordered_set<uint64_t> &seen =
+    *new std::unordered_set<uint64_t>; // reports of this launch
 static uint64_t fence_serial;
 static bool any_fence;
 
@@ -129,7 +132,7 @@ void check_launch() {
     // the end of dynamic shared memory is the same for all launches
     const uintptr_t end =
         reinterpret_cast<uintptr_t>(exec.dynamic) + (exec.launch->shared + 15) / 16 * 16;
-    dynamic = make_region(end - SHARED_PER_SM, SHARED_PER_SM + 4096);
+    dynamic = make_region(end - SHARED_PER_SM, SHARED_PER_SM + (16 << 20));
   }
   const Range r = shared_section_of(exec.launch->kernel.function);
   if (r.bytes) {
@@ -140,7 +143,7 @@ void check_launch() {
   } else {
     statics = Region();
   }
-  memset(dynamic.state, 0, dynamic.bytes);
+  memset(dynamic.state, 0, SHARED_PER_SM);
 }
 
 void check_block() {
@@ -368,9 +371,7 @@ static void touch(const void *p, size_t bytes, bool writes) {
   Api api(true);
   if (!bytes || find_host(p)) return;
   if (!sim_is_device(p, bytes)) {
-    const char *end = static_cast<const char *>(p) + bytes - 1;
-    sim_report("%s of %zu bytes: from %s; to %s", writes ? "write" : "read", bytes,
-               describe(p).c_str(), describe(end).c_str());
+    sim_report("%s of %s", writes ? "write" : "read", describe(p, bytes).c_str());
     return;
   }
   Region &g = whole();

@@ -11,6 +11,9 @@
 //   module.cpp   reads the symbol tables of loaded objects
 //   check.cpp    the checker (only in that build)
 //   driver.cpp   the driver API; nvrtc.cpp: run-time compilation
+//
+// Containers of the whole process are never destroyed (`&x = *new ...`): the host's destructors may
+// still call at exit.
 #ifndef SIM_CORE_H
 #define SIM_CORE_H
 
@@ -91,7 +94,8 @@ struct Block { // an allocation, or a mapped piece of virtual memory
   Kind kind;
   bool accessible; // virtual memory: cuMemSetAccess was called
   uint64_t handle; // virtual memory
-  unsigned flags;  // host memory
+  unsigned flags;  // host memory: as asked for
+  bool written;    // virtual memory: it came with bytes
   bool owned;      // host memory: by the simulator, not registered
 };
 
@@ -139,8 +143,8 @@ struct Closed { // closes it again for host code that runs within
 // Reports whose slack was written to. With device memory open.
 void check_slack(const Block &b, const char *after);
 void check_all_slack(const char *after);
-// Says in words what p is.
-std::string describe(const void *p);
+// Says in words what p is, or what is wrong with so many bytes from there.
+std::string describe(const void *p, size_t bytes = 0);
 
 // ---- stream.cpp -------------------------------------------------------------------------------
 

@@ -315,6 +315,7 @@ cudnnStatus_t finalize_plan(Desc *d) {
     return refuse(BAD, "a plan needs a handle"); // devices as descriptions are not simulated
   TRY(supports(d->engine, *d->graph));
   d->workspace = int64_t(workspace_of(d->engine));
+  d->kernels = std::make_shared<int>(0);
   return OK;
 }
 

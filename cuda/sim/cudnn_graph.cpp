@@ -8,7 +8,8 @@
 // with a last error string. What the library would crash on or compute wrongly is besides reported
 // as a fault. Of the three engines that it offers the first rounds float32 to TF32 and is not
 // deterministic for weight gradients, by its notes: a host that doesn't read notes is found out.
-// All plans want a workspace of an odd size, and fill it with NaN.
+// All plans want a workspace of an odd size, and fill it with NaN. A plan that is
+// destroyed while its work is queued, or captured in a graph that runs later, is a fault.
 #include "cudnn_graph.h"
 
 #include <string.h>
@@ -489,8 +490,11 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
                static_cast<void *>(workspace));
     return refuse(CUDNN_STATUS_EXECUTION_FAILED, "the workspace is not in device memory");
   }
-  cudaError_t e = sim_push(handle->stream, "cudnnBackendExecute",
-                           [=] { compute(*graph, engine, memory, workspace, size); });
+  std::weak_ptr<int> kernels = plan->d->kernels;
+  cudaError_t e = sim_push(handle->stream, "cudnnBackendExecute", [=] {
+    if (kernels.expired()) sim_report("the plan was destroyed before its work ran");
+    compute(*graph, engine, memory, workspace, size);
+  });
   return e == cudaSuccess ? OK : refuse(CUDNN_STATUS_EXECUTION_FAILED, cudaGetErrorString(e));
 }
 

@@ -91,6 +91,8 @@ struct Desc {
   int engine = -1;      // of engines, configurations, plans
   int64_t workspace = 0;
   std::string text; // of a plan, once asked for
+  // Of a plan: stands for its kernels, which go with it. Work that runs later is a fault.
+  std::shared_ptr<int> kernels;
 
   const Value *find(int attr) const {
     auto it = values.find(attr);

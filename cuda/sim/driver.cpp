@@ -47,8 +47,8 @@ struct Module {
   const SimEntry *entries;
   std::map<std::string, std::unique_ptr<Function>> functions;
 };
-static std::set<Module *> modules;
-static std::set<Function *> functions;
+static std::set<Module *> &modules = *new std::set<Module *>;
+static std::set<Function *> &functions = *new std::set<Function *>;
 
 void forget_objects();
 

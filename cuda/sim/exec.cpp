@@ -105,11 +105,14 @@ static const size_t STACK = 256 << 10;
 static const size_t STACK = 64 << 10;
 #endif
 static const size_t PAGE = 4096;
+static const size_t BEHIND = 16 << 20; // closed addresses after dynamic shared memory
 
-static std::vector<Fiber *> all_fibers, idle_fibers;
-static Fiber main_fiber, *current_fiber;
-static std::vector<Meeting *> all_meetings, free_meetings;
-static unsigned char *dynamic_end; // a closed page follows
+static std::vector<Fiber *> &all_fibers = *new std::vector<Fiber *>;
+static std::vector<Fiber *> &idle_fibers = *new std::vector<Fiber *>;
+static Fiber main_fiber, *current_fiber = &main_fiber;
+static std::vector<Meeting *> &all_meetings = *new std::vector<Meeting *>;
+static std::vector<Meeting *> &free_meetings = *new std::vector<Meeting *>;
+static unsigned char *dynamic_end;
 
 // ---- Reports ----------------------------------------------------------------------------------
 
@@ -127,7 +130,7 @@ bool in_kernel() {
   return exec.now != nullptr;
 }
 
-static std::unordered_set<std::string> keys;
+static std::unordered_set<std::string> &keys = *new std::unordered_set<std::string>;
 bool new_key(const std::string &key) {
   return keys.insert(key).second;
 }
@@ -354,7 +357,7 @@ static bool complete_meeting(Warp *w, Meeting *m) {
   m->complete = true;
   m->readers = static_cast<unsigned>(__builtin_popcount(m->arrived));
   w->open.erase(std::find(w->open.begin(), w->open.end(), m));
-  join_knowledge(w, m->arrived);
+  if (!m->bytes) join_knowledge(w, m->arrived); // __syncwarp; the others order no memory
   exec.stats->warp_ops++;
   for (unsigned i = 0; i < 32; i++)
     if (m->arrived >> i & 1 && w->lanes[i] != exec.now) wake(w->lanes[i]);
@@ -482,7 +485,8 @@ static void report_deadlock() {
   emit_report(where() + text, "deadlock");
 }
 
-__attribute__((no_sanitize("address"))) static void fill_shared(uintptr_t p, size_t n) {
+// Not memset: the calls of the C library are checked in the sanitized build, red zones included.
+static void fill_shared(uintptr_t p, size_t n) {
   volatile uint64_t *w = reinterpret_cast<volatile uint64_t *>(p);
   for (; n >= 8; n -= 8) *w++ = ~uint64_t(0);
   volatile unsigned char *b = reinterpret_cast<volatile unsigned char *>(const_cast<uint64_t *>(w));
@@ -491,15 +495,15 @@ __attribute__((no_sanitize("address"))) static void fill_shared(uintptr_t p, siz
 
 static void set_up_shared(size_t bytes) {
   if (!dynamic_end) {
-    char *p = static_cast<char *>(mmap(nullptr, SHARED_PER_SM + PAGE, PROT_READ | PROT_WRITE,
+    char *p = static_cast<char *>(mmap(nullptr, SHARED_PER_SM + BEHIND, PROT_READ | PROT_WRITE,
                                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
     if (p == MAP_FAILED) abort();
-    mprotect(p + SHARED_PER_SM, PAGE, PROT_NONE);
+    mprotect(p + SHARED_PER_SM, BEHIND, PROT_NONE);
     dynamic_end = reinterpret_cast<unsigned char *>(p) + SHARED_PER_SM;
   }
   exec.dynamic = dynamic_end - (bytes + 15) / 16 * 16;
 #ifdef SIM_ASAN
-  __asan_poison_memory_region(dynamic_end - SHARED_PER_SM, SHARED_PER_SM);
+  __asan_poison_memory_region(dynamic_end - SHARED_PER_SM, SHARED_PER_SM + BEHIND);
   __asan_unpoison_memory_region(exec.dynamic, bytes);
 #endif
 }
@@ -565,7 +569,8 @@ static void run_block(uint32_t id) {
   exec.now = nullptr;
 }
 
-static std::map<std::string, sim_kernel_counts> stats;
+static std::map<std::string, sim_kernel_counts> &stats =
+    *new std::map<std::string, sim_kernel_counts>;
 
 static void check_pointers(const Launch &l, const char *when) {
   for (const SimPointer &a : l.pointers) {
@@ -723,11 +728,19 @@ void sim_trap(const char *what, const char *file, int line) {
   report_at(file, line, "%s", what);
   kill_kernel(cudaErrorLaunchFailure);
 }
+// Host code beside the kernels in a source calls these too, also on other threads: only what runs
+// on the fiber's stack is a kernel.
+static bool on_fiber() {
+  const Fiber *f = current_fiber;
+  const size_t offset =
+      static_cast<size_t>(static_cast<char *>(__builtin_frame_address(0)) - f->stack);
+  return exec.now && offset < f->bytes;
+}
 void sim_access(const void *p, size_t bytes, int kind, void *pc) {
-  if (exec.now) check_access(p, bytes, kind, pc);
+  if (on_fiber()) check_access(p, bytes, kind, pc);
 }
 void sim_undefined(const char *what, const void *p, const char *file, unsigned line) {
-  if (!exec.now) return;
+  if (!on_fiber()) return;
   report_at(file, static_cast<int>(line), "%s", what);
   if (p) kill_kernel(cudaErrorMisalignedAddress);
 }

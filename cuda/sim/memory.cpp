@@ -3,7 +3,7 @@
 // Device memory. One range of addresses is reserved for all devices; each has two halves, one for
 // cudaMalloc, one for reserved virtual addresses (driver.cpp). Addresses are handed out upwards and
 // never again, so that a stale pointer is known as such. New memory is filled with 0xff: NaN in
-// every float type. Between allocations lie gaps, filled too, whose change is reported.
+// every float type. Between allocations lie gaps with a pattern, whose change is reported.
 //
 // While host code runs, the whole range is closed (PROT_NONE): a host that follows a device pointer
 // crashes at the spot. Opening costs one mprotect per run of neighbouring memory, so it is done
@@ -30,10 +30,13 @@ struct Arena {
 static Arena arenas[MAX_DEVICES];
 static uintptr_t base;
 static size_t per_device, total;
-static int depth;                            // of open_arena
-static std::map<uintptr_t, Block> blocks;    // device memory, by start
-static std::map<uintptr_t, Block> hosts;     // pinned and managed host memory
-static std::map<uintptr_t, size_t> reserved; // virtual addresses
+static int depth; // of open_arena
+static std::map<uintptr_t, Block> &blocks =
+    *new std::map<uintptr_t, Block>; // device memory, by start
+static std::map<uintptr_t, Block> &hosts =
+    *new std::map<uintptr_t, Block>; // pinned and managed host memory
+static std::map<uintptr_t, size_t> &reserved =
+    *new std::map<uintptr_t, size_t>; // virtual addresses
 
 static uintptr_t up(uintptr_t x, size_t a) {
   return (x + a - 1) / a * a;
@@ -45,8 +48,16 @@ static uintptr_t number(const void *p) {
   return reinterpret_cast<uintptr_t>(p);
 }
 
-// Its own loop: memset would be checked by AddressSanitizer, and gaps are poisoned there.
-__attribute__((no_sanitize("address"))) static void fill(uintptr_t p, size_t n) {
+// Gaps hold 0xffbf in every two bytes: a signalling NaN in float and bfloat16. Arithmetic on what
+// was read past an end makes it another NaN, so that writing the result there is seen.
+static unsigned char gap_byte(uintptr_t p) {
+  return p & 1 ? 0xff : 0xbf;
+}
+static void fill_gap(uintptr_t p, size_t n) {
+  for (; n; n--, p++) *reinterpret_cast<volatile unsigned char *>(p) = gap_byte(p);
+}
+
+static void fill(uintptr_t p, size_t n) {
   volatile unsigned char *b = reinterpret_cast<volatile unsigned char *>(p);
   for (; n && (number(const_cast<unsigned char *>(b)) & 7); n--) *b++ = 0xff;
   volatile uint64_t *w = reinterpret_cast<volatile uint64_t *>(const_cast<unsigned char *>(b));
@@ -181,7 +192,7 @@ cudaError_t device_malloc(int device, size_t bytes, void **out) {
     a.opened_to = up(end, GRANULE);
     is_open = false; // the new part is not, yet
   }
-  blocks[start] = {start, bytes, device, Kind::malloc, true, 0, 0, true};
+  blocks[start] = {start, bytes, device, Kind::malloc, true, 0, 0, false, true};
   const uintptr_t old_next = a.malloc_next;
   a.malloc_next = end;
   a.used += bytes;
@@ -190,7 +201,9 @@ cudaError_t device_malloc(int device, size_t bytes, void **out) {
   if (depth && !is_open) protect(PROT_READ | PROT_WRITE), is_open = true;
   {
     Opened opened;
-    fill(old_next, end - old_next);
+    fill(start, bytes);
+    fill_gap(old_next, start - old_next);
+    fill_gap(start + bytes, end - start - bytes);
   }
   mark(at(old_next), end - old_next, Mark::unaddressable);
   mark(at(start), bytes, Mark::uninitialised);
@@ -198,9 +211,9 @@ cudaError_t device_malloc(int device, size_t bytes, void **out) {
   return cudaSuccess;
 }
 
-__attribute__((no_sanitize("address"))) static uintptr_t first_changed(uintptr_t p, size_t n) {
+static uintptr_t first_changed(uintptr_t p, size_t n) {
   for (; n; n--, p++)
-    if (*reinterpret_cast<const volatile unsigned char *>(p) != 0xff) return p;
+    if (*reinterpret_cast<const volatile unsigned char *>(p) != gap_byte(p)) return p;
   return 0;
 }
 
@@ -214,8 +227,8 @@ void check_slack(const Block &b, const char *after) {
   sim_report("%s: bytes were written %zu bytes %s an allocation of %zu bytes at %p", after,
              before ? b.start - hit : hit - end + 1, before ? "before" : "past the end of", b.bytes,
              at(b.start));
-  fill(end, 256); // said once
-  fill(b.start - 256, 256);
+  fill_gap(end, 256); // said once
+  fill_gap(b.start - 256, 256);
 }
 
 void check_all_slack(const char *after) {
@@ -260,7 +273,7 @@ cudaError_t host_malloc(size_t bytes, unsigned flags, Kind kind, void **out) {
   void *p = nullptr;
   if (posix_memalign(&p, 4096, bytes)) return cudaErrorMemoryAllocation;
   memset(p, 0xff, bytes);
-  hosts[number(p)] = {number(p), bytes, current_device, kind, true, 0, flags, true};
+  hosts[number(p)] = {number(p), bytes, current_device, kind, true, 0, flags, false, true};
   *out = p;
   return cudaSuccess;
 }
@@ -279,7 +292,7 @@ cudaError_t host_free(void *p, Kind kind) {
 cudaError_t host_register(void *p, size_t bytes, unsigned flags) {
   if (!p || !bytes) return cudaErrorInvalidValue;
   if (find_host(p)) return cudaErrorHostMemoryAlreadyRegistered;
-  hosts[number(p)] = {number(p), bytes, current_device, Kind::host, true, 0, flags, false};
+  hosts[number(p)] = {number(p), bytes, current_device, Kind::host, true, 0, flags, false, false};
   return cudaSuccess;
 }
 
@@ -290,8 +303,17 @@ cudaError_t host_unregister(void *p) {
   return cudaSuccess;
 }
 
-std::string describe(const void *p) {
+std::string describe(const void *p, size_t bytes) {
   char s[200];
+  if (bytes) {
+    snprintf(s, sizeof s, "%zu bytes from ", bytes);
+    const Block *b = find_block(p);
+    if (b && number(p) + bytes > b->start + b->bytes) {
+      const std::string past = std::to_string(number(p) + bytes - b->start - b->bytes);
+      return s + describe(p) + ": " + past + " bytes past the end";
+    }
+    return s + describe(p);
+  }
   if (!p) return "NULL";
   if (const Block *b = find_block(p, true)) {
     snprintf(s, sizeof s, "%p, %zu bytes into an allocation of %zu bytes on device %d", p,
@@ -329,7 +351,7 @@ struct Physical {
   bool released;
   std::vector<unsigned char> saved; // its bytes while it is mapped nowhere
 };
-static std::map<uint64_t, Physical> physical;
+static std::map<uint64_t, Physical> &physical = *new std::map<uint64_t, Physical>;
 static uint64_t next_handle = 1;
 
 CUresult virtual_reserve(int device, size_t bytes, size_t alignment, uintptr_t *out) {
@@ -399,19 +421,19 @@ CUresult virtual_map(uintptr_t p, size_t bytes, size_t offset, uint64_t handle) 
     sim_report("cuMemMap of memory that is mapped elsewhere: not simulated");
     return CUDA_ERROR_NOT_SUPPORTED;
   }
+  const bool written = !h->second.saved.empty(); // which of its bytes were is not remembered
   mprotect(at(p), bytes, PROT_READ | PROT_WRITE);
-  if (h->second.saved.empty()) {
+  mark(at(p), bytes, Mark::initialised);
+  if (!written) {
     fill(p, bytes);
-    mark(at(p), bytes, Mark::uninitialised);
   } else {
-    mark(at(p), bytes, Mark::initialised); // which of its bytes were is not remembered
     memcpy(at(p), h->second.saved.data(), bytes);
     std::vector<unsigned char>().swap(h->second.saved);
   }
   mprotect(at(p), bytes, PROT_NONE);
   mark(at(p), bytes, Mark::unaddressable); // until access is set
   h->second.mapped = 1;
-  blocks[p] = {p, bytes, h->second.device, Kind::virtual_, false, handle, 0, true};
+  blocks[p] = {p, bytes, h->second.device, Kind::virtual_, false, handle, 0, written, true};
   return CUDA_SUCCESS;
 }
 
@@ -455,7 +477,11 @@ CUresult virtual_access(uintptr_t p, size_t bytes, bool on) {
     Block &b = blocks.find(p)->second;
     if (b.accessible != on) {
       b.accessible = on;
-      mark(at(p), b.bytes, on ? Mark::uninitialised : Mark::unaddressable);
+      mark(at(p), b.bytes,
+           !on         ? Mark::unaddressable
+           : b.written ? Mark::initialised
+                       : Mark::uninitialised);
+      b.written = true; // if access is taken and given again
       mprotect(at(p), b.bytes, on && is_open ? PROT_READ | PROT_WRITE : PROT_NONE);
     }
     p += b.bytes;

@@ -28,19 +28,19 @@ struct Object {
   std::vector<Range> common;                       // of functions that are no kernels
   std::map<uintptr_t, std::string> kernels;        // prefix by address
 };
-static std::map<uintptr_t, Object> objects; // by base
+static std::map<uintptr_t, Object> &objects = *new std::map<uintptr_t, Object>; // by base
 struct KernelShared {
   std::vector<Range> ranges;
   size_t bytes;
   Range section;
 };
-static std::map<const void *, KernelShared> by_kernel;
+static std::map<const void *, KernelShared> &by_kernel = *new std::map<const void *, KernelShared>;
 
 struct Segment {
   uintptr_t start, end, base;
   std::string path;
 };
-static std::vector<Segment> segments;
+static std::vector<Segment> &segments = *new std::vector<Segment>;
 
 static int add_segments(struct dl_phdr_info *i, size_t, void *) {
   for (int k = 0; k < i->dlpi_phnum; k++) {

@@ -25,10 +25,7 @@ using namespace sim;
 static void touch(const void *p, size_t bytes, const char *what) {
   Api api(true);
   if (!bytes || find_host(p)) return;
-  const char *end = static_cast<const char *>(p) + bytes - 1;
-  if (!sim_is_device(p, bytes))
-    sim_report("%s of %zu bytes: from %s; to %s", what, bytes, describe(p).c_str(),
-               describe(end).c_str());
+  if (!sim_is_device(p, bytes)) sim_report("%s of %s", what, describe(p, bytes).c_str());
 }
 void sim_touch_read(const void *p, size_t bytes) {
   touch(p, bytes, "read");

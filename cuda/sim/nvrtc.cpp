@@ -85,7 +85,7 @@ std::string frame(const _nvrtcProgram &p) {
   return text + "{nullptr, nullptr, nullptr}};\n"
                 "extern \"C\" __attribute__((visibility(\"default\")))\n"
                 "const SimEntry *sim_module_open(const SimApi *api) {\n"
-                "  sim_api = *api;\n  return sim_entries;\n}\n";
+                "  sim_use(api);\n  return sim_entries;\n}\n";
 }
 
 // What is the user's of NVRTC's options; the others tell of GPUs.

@@ -11,7 +11,7 @@ namespace sim {
 static sim_counts the_counts;
 static uint64_t random_state;
 static long faults;
-static std::string last_report;
+static std::string &last_report = *new std::string;
 static cudaError_t poisons[MAX_DEVICES];
 static thread_local cudaError_t last_error = cudaSuccess;
 thread_local int current_device = 0;

@@ -63,12 +63,16 @@ struct Event {
   std::vector<size_t> tails;
 };
 
-static std::map<uint64_t, std::unique_ptr<Stream>> streams;
-static std::map<uint64_t, Stream *> legacies; // by device
-static std::map<std::pair<int, std::thread::id>, Stream *> per_thread;
-static std::set<Event *> events;
-static std::set<Graph *> graphs, execs;
-static std::map<Graph *, std::shared_ptr<Graph>> graph_owners;
+static std::map<uint64_t, std::unique_ptr<Stream>> &streams =
+    *new std::map<uint64_t, std::unique_ptr<Stream>>;
+static std::map<uint64_t, Stream *> &legacies = *new std::map<uint64_t, Stream *>; // by device
+static std::map<std::pair<int, std::thread::id>, Stream *> &per_thread =
+    *new std::map<std::pair<int, std::thread::id>, Stream *>;
+static std::set<Event *> &events = *new std::set<Event *>;
+static std::set<Graph *> &graphs = *new std::set<Graph *>;
+static std::set<Graph *> &execs = *new std::set<Graph *>;
+static std::map<Graph *, std::shared_ptr<Graph>> &graph_owners =
+    *new std::map<Graph *, std::shared_ptr<Graph>>;
 static uint64_t next_id = 1, next_capture = 1;
 static int busy_depth;
 static thread_local cudaStreamCaptureMode thread_mode = cudaStreamCaptureModeGlobal;

@@ -90,17 +90,21 @@ function checkpoint.checkpoint(fn, ...)
   if not core.is_grad_enabled() then return fn(...) end
   local state, arguments = core.get_rng_state(), pack(...)
   local outputs, shapes = {}, {}
+  -- With gradients off, what wants one was not made here: it goes through as it is.
+  local function is_output(y) return is_differentiable(y) and not y.requires_grad end
   local function first_pass(...)
     local results = pack(fn(...))
     for i = 1, results.n do
       local y = results[i]
       shapes[i] = false
-      -- With gradients off, what wants one was not made here: it goes through as it is.
-      if is_differentiable(y) and not y.requires_grad then
+      if is_output(y) then
         results[i] = y:detach() -- a handle of its own: fn's may be anybody's
         outputs[#outputs + 1], shapes[i] = results[i], y.shape
-      elseif type(y) == "table" and is_tensor(y[1]) then
-        fail("checkpoint: tensors in a table have no gradient here: return them as several values")
+      end
+      for _, entry in pairs(type(y) == "table" and y or {}) do
+        if is_output(entry) then
+          fail("checkpoint: tensors in a table have no gradient here: return them as several values")
+        end
       end
     end
     return unpack(results, 1, results.n)

@@ -48,7 +48,7 @@ end
 local COUNTERS = {
   memory_allocated = core.memory_allocated, max_memory_allocated = memory.max_memory_allocated,
   memory_reserved = memory.memory_reserved, max_memory_reserved = memory.max_memory_reserved,
-  memory_stats = core.memory_stats, memory_summary = memory.memory_summary,
+  memory_stats = memory.memory_stats, memory_summary = memory.memory_summary,
   reset_peak_memory_stats = core.reset_peak_memory_stats, empty_cache = core.empty_cache,
   mem_get_info = core.mem_get_info, synchronize = memory.synchronize,
   get_device_properties = native.properties,

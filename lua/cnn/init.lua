@@ -15,7 +15,7 @@ local cnn = { version = "0.1.0", core = core, tensor = tensor.new }
 local PUBLIC = {
   "clock", "detect_anomaly", "empty_cache", "enable_grad", "gc", "get_default_device", "get_default_dtype",
   "get_num_threads", "get_rng_state", "inference_mode", "is_grad_enabled", "is_inference_mode_enabled", "is_tensor",
-  "keep", "manual_seed", "mem_get_info", "memory_allocated", "memory_debug", "memory_stats", "newaxis", "no_grad",
+  "keep", "manual_seed", "mem_get_info", "memory_allocated", "memory_debug", "newaxis", "no_grad",
   "reset_peak_memory_stats", "set_default_device", "set_default_dtype", "set_detect_anomaly", "set_grad_enabled",
   "set_memory_limit", "set_num_threads", "set_rng_state", "with_pool",
 }
@@ -49,7 +49,7 @@ local FUNCTIONS = {
   ["cnn.io"] = { "save", "load" },
   ["cnn.offload"] = { "save_on_cpu" },
   ["cnn.memory"] = {
-    "scope", "max_memory_allocated", "memory_reserved", "max_memory_reserved", "memory_summary",
+    "scope", "max_memory_allocated", "memory_reserved", "max_memory_reserved", "memory_stats", "memory_summary",
     "pool", "set_memory_fraction", "synchronize",
   },
   ["cnn.record"] = { "leaks", "live", "memory_snapshot", "record_memory" },

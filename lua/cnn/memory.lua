@@ -47,6 +47,26 @@ end
 -- ---------------------------------------------------------------------------------------------
 -- Counters
 
+-- Counters by PyTorch's flat names: stats["allocated_bytes.all.peak"], stats["allocation.small_pool.current"].
+local Stats = {}
+
+local ALIAS = { allocation = "blocks", num_device_alloc = "maps", num_device_free = "unmaps" }
+local SCOPES = { small_pool = "small", large_pool = "large" }
+
+function Stats:__index(key)
+  if ALIAS[key] then return rawget(self, ALIAS[key]) end
+  local name, scope, field = tostring(key):match("^([%w_]+)%.([%w_]+)%.(%w+)$")
+  local all = scope == "all" and self or SCOPES[scope] and rawget(self, SCOPES[scope])
+  local counter = all and rawget(all, ALIAS[name] or name)
+  if type(counter) == "number" then return field == "current" and counter or nil end
+  return counter and rawget(counter, field == "allocated" and "total" or field)
+end
+
+-- All counters of a device or pool.
+function memory.memory_stats(dev)
+  return setmetatable(core.memory_stats(dev), Stats)
+end
+
 function memory.max_memory_allocated(dev)
   return core.memory_stats(dev).allocated_bytes.peak
 end
@@ -59,13 +79,17 @@ function memory.max_memory_reserved(dev)
   return core.memory_stats(dev).reserved_bytes.peak
 end
 
--- Caps the device at a share of its memory.
+-- Caps the device at a share of its memory. On a GPU the share includes what its context takes.
 function memory.set_memory_fraction(fraction, dev)
   if type(fraction) ~= "number" or not (fraction >= 0 and fraction <= 1) then
     fail("set_memory_fraction: expected a number from 0 to 1, got " .. describe(fraction))
   end
   local _, total = core.mem_get_info(dev)
-  core.set_memory_limit(math.floor(fraction * total), dev)
+  local limit, device = fraction * total, type(dev) == "string" and dev or core.get_default_device()
+  if type(dev) ~= "userdata" and device:find("^cuda") then
+    limit = math.max(0, limit - core.cuda.properties(device, "set_memory_fraction").context_memory)
+  end
+  core.set_memory_limit(math.floor(limit), dev)
 end
 
 -- Waits until the device has done all that was asked of it. The CPU always has.
@@ -118,6 +142,9 @@ function memory.memory_summary(dev)
   row("blocks", s.blocks, number)
   row("  small", s.small.blocks, number)
   row("  large", s.large.blocks, number)
+  if s.active_bytes.peak > s.allocated_bytes.peak then row("active", s.active_bytes, bytes) end
+  row("unused", s.inactive_bytes, bytes)
+  row("  between blocks", s.inactive_split_bytes, bytes)
   lines[#lines + 1] = "  allocated, by kind"
   for _, kind in ipairs(KINDS) do
     local counter = s.kinds[kind]
@@ -127,10 +154,14 @@ function memory.memory_summary(dev)
   for _, class in ipairs(s.classes) do
     row("  " .. (class.size < math.huge and bytes(class.size) or "any"), class.blocks, number)
   end
-  lines[#lines + 1] = ("  reserved but not in use: %s, of which %s lie between blocks in use"):format(
-    bytes(s.inactive_bytes), bytes(s.inactive_split_bytes))
-  lines[#lines + 1] = ("  asked the device for memory %d times, gave back %d times, refused %d requests"):format(
-    s.maps, s.unmaps, s.failures)
+  lines[#lines + 1] = "  unused: reserved, in no block; between blocks: it shares granules with blocks in use"
+  lines[#lines + 1] = ("  asked the device for memory %d times, gave back %d times"):format(s.maps, s.unmaps)
+  lines[#lines + 1] = ("  %d requests tried again after making room, %d refused for good (of %d refusals)"):format(
+    s.num_alloc_retries, s.num_ooms, s.failures)
+  if s.stream_waits > 0 or s.waiting_bytes > 0 then
+    lines[#lines + 1] = ("  waited for streams %d times; %s were freed and wait for other streams"):format(
+      s.stream_waits, bytes(s.waiting_bytes))
+  end
   return table.concat(lines, "\n")
 end
 
@@ -149,7 +180,7 @@ end
 
 local methods = core.pool_metatable.__index
 
-methods.stats = core.memory_stats
+methods.stats = memory.memory_stats
 methods.summary = memory.memory_summary
 methods.reset_peaks = core.reset_peak_memory_stats
 

@@ -67,8 +67,8 @@ local function read_segments(snapshot, pieces)
     snapshot.address_space = snapshot.address_space + size
     i = i + 1
     if piece.what ~= "void" then
-      if not segment or finish ~= address or segment.pool ~= piece.pool then
-        segment = { address = address, size = 0, blocks = {}, pool = piece.pool }
+      if not segment or finish ~= address or segment.pool ~= piece.pool or segment.stream ~= piece.stream then
+        segment = { address = address, size = 0, blocks = {}, pool = piece.pool, stream = piece.stream }
         snapshot.segments[#snapshot.segments + 1] = segment
       end
       finish = address + size
@@ -76,7 +76,7 @@ local function read_segments(snapshot, pieces)
       if piece.what == "free" then
         add_block(segment, "free", address, size)
       elseif piece.what == "large" then
-        add_block(segment, "used", address, piece.taken, used_block(piece, false))
+        add_block(segment, piece.waiting and "waiting" or "used", address, piece.taken, used_block(piece, false))
         -- What sanitizer builds keep behind a block.
         if size > piece.taken then add_block(segment, "free", address + piece.taken, size - piece.taken) end
       else -- a bed
@@ -84,7 +84,8 @@ local function read_segments(snapshot, pieces)
         while pieces[i] and pieces[i].what == "small" do
           fill_bed(segment, at, pieces[i].address)
           at = pieces[i].address + pieces[i].taken
-          add_block(segment, "used", pieces[i].address, pieces[i].taken, used_block(pieces[i], true))
+          add_block(segment, pieces[i].waiting and "waiting" or "used", pieces[i].address, pieces[i].taken,
+            used_block(pieces[i], true))
           i = i + 1
         end
         fill_bed(segment, at, finish)
@@ -126,13 +127,15 @@ local function read_events(snapshot, events, now)
 end
 
 -- cnn.memory_snapshot{device =, file =}: a table of
---   segments: each with address, size, blocks, and pool (the name, if it is not the device's own); a block has
---     state ("used" or "free"), address, offset, size, and in use requested, data (where its bytes are), kind,
+--   segments: each with address, size, blocks, pool (the name, if it is not the device's own), and stream (if it is
+--     not the default one); a block has state ("used", "free", or "waiting": freed, and another stream works on it
+--     still), address, offset, size, and in use requested, data (where its bytes are), kind,
 --     and, of what was recorded, origin (the script's line), serial and time; small: among small blocks
 --   allocated_bytes, blocks, kinds (bytes by kind), reserved_bytes (with memory behind them), address_space
---   events (when recorded): what ("alloc", "free", "retag"), time, address, size, kind, origin, serial; of a
---     retag was, the kind before; events_lost: those that the ring no longer holds; seconds: the time of the
---     snapshot. Times count from the first event.
+--   events (when recorded): what ("alloc", "free", "retag"), time, address, size, kind, origin, serial, and
+--     reserved: the bytes that the device had given then; of a retag was, the kind before; "trim" has time, size
+--     and reserved: so much went back to the device; events_lost: those that the ring no longer holds; seconds:
+--     the time of the snapshot. Times count from the first event.
 -- With `file` the snapshot is also written there as a page to look at (cnn.viz.memory).
 function record.memory_snapshot(...)
   local o = options.read("memory_snapshot", { "device", "file" }, ...)
@@ -280,7 +283,7 @@ local function list_blocks(level, device, wanted)
   local places = find_tensors(level + 1)
   local list = setmetatable({ bytes = 0, count = 0 }, List)
   for _, piece in ipairs(core._memory_pieces(device)) do
-    if piece.kind and wanted(piece) then
+    if piece.kind and not piece.waiting and wanted(piece) then
       local known = places[piece.data] or {}
       list[#list + 1] = setmetatable({
         bytes = piece.taken, requested = piece.requested, kind = piece.kind, origin = piece.origin,

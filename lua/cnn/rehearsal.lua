@@ -104,6 +104,15 @@ local function loss_function(what, loss)
     near and (": did you mean %q?"):format(near) or ", e.g. \"cross_entropy\", \"mse_loss\""))
 end
 
+-- The parameters that an optimizer takes: a part of the model may be frozen.
+function rehearsal.trainable(model)
+  local list = {}
+  for _, p in ipairs(model:parameters()) do
+    if p.requires_grad then list[#list + 1] = p end
+  end
+  return list
+end
+
 -- A name, a constructor, a list of one of them with options ({"AdamW", lr = 1e-3} or {"AdamW", {lr = 1e-3}}),
 -- or an optimizer like which one is made. Gives a function from parameters to an optimizer, and one that it made.
 local function optimizer_maker(what, value, model)
@@ -137,7 +146,10 @@ local function optimizer_maker(what, value, model)
     fail(("%s: optimizer: expected a name, a constructor, or {\"AdamW\", lr = 1e-3}, got %s"):format(
       what, describe(value)))
   end
-  local ok, made = pcall(new, model:parameters(), settings)
+  if #rehearsal.trainable(model) == 0 then
+    fail(what .. ": optimizer: the model has no parameter that requires a gradient: leave the optimizer out")
+  end
+  local ok, made = pcall(new, rehearsal.trainable(model), settings)
   if not ok then fail(("%s: optimizer: %s"):format(what, (tostring(made):gsub("^%S-:%d+: ", "")))) end
   return function(parameters) return new(parameters, settings) end, made
 end
@@ -278,12 +290,76 @@ local function without_steps(fn)
   return fn()
 end
 
+-- The names that a module has registered, and its buffers by name.
+local function registered(module)
+  local known, buffers = {}, {}
+  for _, kind in ipairs { "parameter", "buffer" } do
+    local names, tensors = core.module_tensors(module, kind)
+    for i, name in ipairs(names) do
+      if not name:find(".", 1, true) then
+        known[name] = true
+        if kind == "buffer" then buffers[name] = tensors[i] end
+      end
+    end
+  end
+  for _, name in ipairs((core.module_children(module))) do known[name] = true end
+  return known, buffers
+end
+
+-- Copies of a table and of those in it, by the original. (Hooks are the library's.)
+local function note_tables(original, copies)
+  if copies[original] then return end
+  local copy = {}
+  copies[original] = copy
+  for key, value in next, original do
+    copy[key] = value
+    if type(value) == "table" and key ~= "_hooks" then note_tables(value, copies) end
+  end
+end
+
+-- What a forward in Lua may assign: fields, entries of tables in fields, buffers. Gives a function that puts
+-- back what they were.
+local function note_fields(modules)
+  local copies, buffers = {}, {}
+  for _, m in ipairs(modules) do
+    note_tables(core.module_fields(m), copies)
+    buffers[m] = select(2, registered(m))
+  end
+  return function()
+    for m, before in pairs(buffers) do
+      local known, now = registered(m)
+      for name, t in pairs(now) do
+        if before[name] ~= t then m[name] = before[name] end
+      end
+      local fields = core.module_fields(m)
+      for key in next, fields do
+        if copies[fields][key] == nil and not known[key] then fields[key] = nil end
+      end
+      for key, value in next, copies[fields] do
+        if not known[key] then fields[key] = value end
+      end
+      copies[fields] = nil
+    end
+    for original, copy in pairs(copies) do
+      for key in next, original do
+        if copy[key] == nil then rawset(original, key, nil) end
+      end
+      for key, value in next, copy do rawset(original, key, value) end
+    end
+  end
+end
+
 -- Calls fn with the model's tensors exchanged for what twin(t, kind) gives, without gradients, and with a
 -- generator, modes and settings of its own. Puts everything back, then gives fn's results or raises
 -- its error.
 function rehearsal.on_twins(plan, twin, fn)
   local roots = { plan.model }
   if core.is_module(plan.loss) then roots[2] = plan.loss end
+  local modules = {}
+  for _, root in ipairs(roots) do
+    for _, m in ipairs(root:modules()) do modules[#modules + 1] = m end
+  end
+  local put_fields_back = note_fields(modules)
   local swapped, gradients, training, seen = {}, {}, {}, {}
   local rng, threads = core.get_rng_state(), core.get_num_threads()
   local paced = core.gc().paced
@@ -302,8 +378,8 @@ function rehearsal.on_twins(plan, twin, fn)
           end
         end
       end
-      for _, m in ipairs(root:modules()) do training[m] = m.training end
     end
+    for _, m in ipairs(modules) do training[m] = m.training end
     for _, g in ipairs(gradients) do g[1].grad = nil end
     for _, s in ipairs(swapped) do core.tensor_swap(s[1], s[2]) end
     swapped.done = true
@@ -324,6 +400,7 @@ function rehearsal.on_twins(plan, twin, fn)
   if swapped.done then
     for _, s in ipairs(swapped) do core.tensor_swap(s[1], s[2]) end
   end
+  put_fields_back()
   for _, s in ipairs(swapped) do s[2]:free() end
   for _, g in ipairs(gradients) do g[1].grad = g[2] end
   for m, on in pairs(training) do m.training = on end
@@ -414,7 +491,7 @@ function rehearsal.run(plan, inputs, targets, make, mark)
     core.enable_grad(memory.scope, infer, plan, given, mark)
   else
     for i, spec in ipairs(targets) do wanted[i] = make(spec) end
-    local optimizer = plan.make_optimizer and plan.make_optimizer(plan.model:parameters())
+    local optimizer = plan.make_optimizer and plan.make_optimizer(rehearsal.trainable(plan.model))
     if plan.attach then optimizer:attach(plan.model) end
     local ok, problem = pcall(function()
       for _ = 1, plan.steps do core.enable_grad(memory.scope, train_step, plan, given, wanted, optimizer, mark) end

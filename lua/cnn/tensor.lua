@@ -100,6 +100,8 @@ end
 
 -- A copy of the CPU tensor x in pinned memory, from which a GPU reads without waiting.
 methods.pin_memory, methods.is_pinned = core.cuda.pin_memory, core.cuda.is_pinned
+-- x:record_stream(s): s uses x's memory too, which must not be another's before s is done with it.
+methods.record_stream = core.cuda.record_stream
 
 function methods.type_as(x, y)
   if not is_tensor(y) then fail("type_as: argument 2: expected a tensor, got " .. describe(y)) end

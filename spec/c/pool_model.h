@@ -59,12 +59,15 @@ typedef struct fake {
 
 static void *fake_reserve(void *self, size_t bytes) {
   fake *f = self;
-  if (bytes > f->largest || f->arenas == ARENAS || bytes > ARENA_GRANULES * GRANULE) return NULL;
-  char *p =
-      f->virtual_only ? (char *)((uintptr_t)(f->arenas + 1) << 36) : aligned_alloc(GRANULE, bytes);
+  int i = 0;
+  while (i < f->arenas && f->base[i]) i++;
+  if (bytes > f->largest || i == ARENAS || bytes > ARENA_GRANULES * GRANULE) return NULL;
+  char *p = f->virtual_only ? (char *)((uintptr_t)(i + 1) << 36) : aligned_alloc(GRANULE, bytes);
   if (!p) return NULL;
-  f->base[f->arenas] = p;
-  f->bytes[f->arenas++] = bytes;
+  f->base[i] = p;
+  f->bytes[i] = bytes;
+  memset(f->there[i], 0, sizeof f->there[i]);
+  if (i == f->arenas) f->arenas++;
   return p;
 }
 
@@ -83,7 +86,7 @@ static void fake_release(void *self, void *base, size_t bytes) {
 
 static void fake_flip(fake *f, char *at, size_t bytes, bool there) {
   for (int i = 0; i < f->arenas; i++) {
-    if (at < f->base[i] || at >= f->base[i] + f->bytes[i]) continue;
+    if (!f->base[i] || at < f->base[i] || at >= f->base[i] + f->bytes[i]) continue;
     size_t first = (size_t)(at - f->base[i]) / GRANULE, n = bytes / GRANULE;
     f->wrong += (size_t)(at - f->base[i]) % GRANULE != 0 || bytes % GRANULE != 0 || n == 0 ||
                 at + bytes > f->base[i] + f->bytes[i];
@@ -165,16 +168,17 @@ typedef struct model {
   item items[MAX_LIVE];
   int n;
   int64_t requested, allocated, small, total, kinds[CNN_POOL_KINDS], peak;
+  int64_t inactive_peak, split, split_peak, split_total;
 } model;
 
-static void touch(const item *it) {
+static inline void touch(const item *it) {
   unsigned char *d = it->block->data;
   size_t n = it->bytes < 256 ? it->bytes : 128;
   memset(d, it->fill, n);
   memset(d + it->bytes - n, it->fill, n);
 }
 
-static bool intact(const item *it) {
+static inline bool intact(const item *it) {
   const unsigned char *d = it->block->data;
   size_t n = it->bytes < 256 ? it->bytes : 128;
   for (size_t i = 0; i < n; i++)
@@ -182,7 +186,7 @@ static bool intact(const item *it) {
   return true;
 }
 
-static bool overlaps(const model *m, const cnn_block *b) {
+static inline bool overlaps(const model *m, const cnn_block *b) {
   uintptr_t lo = (uintptr_t)b->data, hi = lo + b->size;
   for (int i = 0; i < m->n; i++) {
     uintptr_t l = (uintptr_t)m->items[i].block->data, h = l + m->items[i].block->size;
@@ -191,7 +195,7 @@ static bool overlaps(const model *m, const cnn_block *b) {
   return false;
 }
 
-static bool model_add(model *m, cnn_block *b, size_t bytes, uint8_t kind) {
+static inline bool model_add(model *m, cnn_block *b, size_t bytes, uint8_t kind) {
   bool ok = b->requested == bytes && b->size >= bytes && b->kind == kind &&
             (uintptr_t)b->data % 64 == 0 && !overlaps(m, b);
   // A function of the request alone: at most an eighth above it, or 64 bytes.
@@ -209,7 +213,7 @@ static bool model_add(model *m, cnn_block *b, size_t bytes, uint8_t kind) {
   return ok;
 }
 
-static bool model_free(model *m, cnn_pool *p, int i) {
+static inline bool model_free(model *m, cnn_pool *p, int i) {
   item it = m->items[i];
   bool ok = intact(&it) && it.block->requested == it.bytes;
   m->requested -= (int64_t)it.bytes;
@@ -221,15 +225,26 @@ static bool model_free(model *m, cnn_pool *p, int i) {
   return ok;
 }
 
-static bool agrees(const model *m, cnn_pool *p) {
+// Reserved bytes in no block, of a pool that was asked after every call.
+static inline bool agrees_on_inactive(model *m, const cnn_pool_stats *s) {
+  if (s->inactive.current > m->inactive_peak) m->inactive_peak = s->inactive.current;
+  if (s->inactive_split.current > m->split_peak) m->split_peak = s->inactive_split.current;
+  if (s->inactive_split.current > m->split) m->split_total += s->inactive_split.current - m->split;
+  m->split = s->inactive_split.current;
+  return s->inactive.peak == m->inactive_peak && s->inactive_split.peak == m->split_peak &&
+         s->inactive_split.total == m->split_total &&
+         s->inactive.total == s->reserved.total + s->allocated.total - s->allocated.current;
+}
+
+static inline bool agrees(const model *m, cnn_pool *p) {
   cnn_pool_stats s = stats_of(p);
   bool ok = s.requested.current == m->requested && s.allocated.current == m->allocated &&
             s.allocated.total == m->total && s.allocated.peak == m->peak &&
             s.blocks.current == m->n && cnn_pool_live(p) == m->allocated &&
             s.small.current == m->small && s.large.current == m->allocated - m->small &&
             s.small_blocks.current + s.large_blocks.current == m->n &&
-            s.inactive == s.reserved.current - m->allocated && s.inactive_split >= 0 &&
-            s.inactive_split <= s.inactive;
+            s.inactive.current == s.reserved.current - m->allocated &&
+            s.inactive_split.current >= 0 && s.inactive_split.current <= s.inactive.current;
   for (int k = 0; k < CNN_POOL_KINDS; k++) ok = ok && s.kinds[k].current == m->kinds[k];
   return ok;
 }

@@ -18,7 +18,8 @@ static void test_against_model(int operations, size_t limit) {
   cnn_pool *p = cnn_pool_create(&fake_mapper);
   static model m;
   m = (model){0};
-  int bad_add = 0, bad_free = 0, bad_stats = 0, bad_guarantee = 0, bad_limit = 0, bad_failure = 0;
+  int bad_add = 0, bad_free = 0, bad_stats = 0, bad_guarantee = 0, bad_limit = 0, bad_failure = 0,
+      bad_idle = 0;
   int refused = 0, faults = 0, device_refusals = 0, over = 0;
   const char *wrong = NULL;
   size_t bound = limit;
@@ -33,7 +34,7 @@ static void test_against_model(int operations, size_t limit) {
       if (fault) cnn_fault_set(1, below(2) != 0);
       device.refuse = refusals;
       cnn_pool_stats before = stats_of(p);
-      cnn_block *b = cnn_pool_alloc(p, bytes, kind);
+      cnn_block *b = cnn_pool_alloc(p, bytes, kind, NULL);
       if (fault && cnn_fault_clear() != 1) bad_failure++;
       bool was_refused = device.refuse != refusals;
       device.refuse = 0;
@@ -72,6 +73,8 @@ static void test_against_model(int operations, size_t limit) {
       cnn_pool_set_limit(p, bound * GRANULE);
     }
     if (device.committed > bound) over++;
+    cnn_pool_stats now = stats_of(p);
+    bad_idle += !agrees_on_inactive(&m, &now);
     bad_limit += device.committed > limit;
     bad_stats += !agrees(&m, p);
     if (op % 199 == 0) wrong = cnn_pool_check(p);
@@ -80,6 +83,7 @@ static void test_against_model(int operations, size_t limit) {
   CHECK(bad_add == 0);
   CHECK(bad_free == 0);
   CHECK(bad_stats == 0);
+  CHECK(bad_idle == 0);
   CHECK(bad_guarantee == 0);
   CHECK(bad_limit == 0);
   CHECK(bad_failure == 0);
@@ -104,7 +108,7 @@ static void test_against_model(int operations, size_t limit) {
 static void test_statistics(void) {
   fresh_device(64);
   cnn_pool *p = cnn_pool_create(&fake_mapper);
-  cnn_block *a = cnn_pool_alloc(p, 100, 1), *b = cnn_pool_alloc(p, 3 * GRANULE, 2);
+  cnn_block *a = cnn_pool_alloc(p, 100, 1, NULL), *b = cnn_pool_alloc(p, 3 * GRANULE, 2, NULL);
   cnn_pool_stats s = stats_of(p);
   CHECK(a->size == 128 && a->requested == 100 && b->size == 3 * GRANULE);
   CHECK(s.allocated.current == (int64_t)(128 + 3 * GRANULE));
@@ -123,9 +127,9 @@ static void test_statistics(void) {
   s = stats_of(p);
   CHECK(s.allocated.peak == 128 && s.kinds[2].peak == 0 && s.blocks.peak == 1);
   CHECK(s.allocated.total == (int64_t)(128 + 3 * GRANULE) && s.blocks.total == 2);
-  CHECK(cnn_pool_alloc(p, SIZE_MAX, 0) == NULL);
-  CHECK(cnn_pool_alloc(p, SIZE_MAX - 100, 0) == NULL);
-  CHECK(cnn_pool_alloc(p, PTRDIFF_MAX, 0) == NULL);
+  CHECK(cnn_pool_alloc(p, SIZE_MAX, 0, NULL) == NULL);
+  CHECK(cnn_pool_alloc(p, SIZE_MAX - 100, 0, NULL) == NULL);
+  CHECK(cnn_pool_alloc(p, PTRDIFF_MAX, 0, NULL) == NULL);
   CHECK(stats_of(p).failures == 3);
   cnn_pool_free(p, a);
   CHECK_POOL(p);
@@ -136,11 +140,11 @@ static void test_reuse(void) {
   fresh_device(256);
   cnn_pool *p = cnn_pool_create(&fake_mapper);
   // The last one freed comes first.
-  cnn_block *a = cnn_pool_alloc(p, 500, 0), *b = cnn_pool_alloc(p, 500, 0);
+  cnn_block *a = cnn_pool_alloc(p, 500, 0, NULL), *b = cnn_pool_alloc(p, 500, 0, NULL);
   void *at = b->data;
   cnn_pool_free(p, a);
   cnn_pool_free(p, b);
-  b = cnn_pool_alloc(p, 500, 0);
+  b = cnn_pool_alloc(p, 500, 0, NULL);
   CHECK(b->data == at);
   cnn_pool_free(p, b);
   // A second round of the same work asks the device for nothing.
@@ -148,7 +152,7 @@ static void test_reuse(void) {
   int64_t maps = 0;
   for (int round = 0; round < 3; round++) {
     rng_state = 7;
-    for (int i = 0; i < 40; i++) blocks[i] = cnn_pool_alloc(p, random_bytes(), 0);
+    for (int i = 0; i < 40; i++) blocks[i] = cnn_pool_alloc(p, random_bytes(), 0, NULL);
     for (int i = 0; i < 40; i++) cnn_pool_free(p, blocks[i]);
     if (round > 0) CHECK(stats_of(p).maps == maps);
     maps = stats_of(p).maps;
@@ -158,7 +162,7 @@ static void test_reuse(void) {
   cnn_pool_trim(p);
   size_t most = 0;
   for (size_t n = 1; n <= 32; n++) {
-    cnn_block *x = cnn_pool_alloc(p, n * GRANULE - CNN_POOL_REDZONE, 0);
+    cnn_block *x = cnn_pool_alloc(p, n * GRANULE - CNN_POOL_REDZONE, 0, NULL);
     cnn_pool_free(p, x);
     if (device.committed > most) most = device.committed;
   }
@@ -171,7 +175,8 @@ static void test_packing(void) {
   fresh_device(1024);
   cnn_pool *p = cnn_pool_create(&fake_mapper);
   cnn_block *blocks[64];
-  for (int i = 0; i < 64; i++) blocks[i] = cnn_pool_alloc(p, GRANULE * 9 / 8 - CNN_POOL_REDZONE, 0);
+  for (int i = 0; i < 64; i++)
+    blocks[i] = cnn_pool_alloc(p, GRANULE * 9 / 8 - CNN_POOL_REDZONE, 0, NULL);
   CHECK(device.committed == 72);
   // Every other one goes: what is left pins at most 2 granules each.
   for (int i = 0; i < 64; i += 2) cnn_pool_free(p, blocks[i]);
@@ -187,31 +192,31 @@ static void test_limit(void) {
   cnn_pool *p = cnn_pool_create(&fake_mapper);
   size_t whole = GRANULE - CNN_POOL_REDZONE;
   cnn_block *blocks[16];
-  for (int i = 0; i < 16; i++) blocks[i] = cnn_pool_alloc(p, whole, 0);
+  for (int i = 0; i < 16; i++) blocks[i] = cnn_pool_alloc(p, whole, 0, NULL);
   CHECK(device.committed == 16 && blocks[15] != NULL);
-  CHECK(cnn_pool_alloc(p, 1, 0) == NULL && stats_of(p).available == 0);
+  CHECK(cnn_pool_alloc(p, 1, 0, NULL) == NULL && stats_of(p).available == 0);
   // Every other granule: as many as are free can be had in one piece.
   for (int i = 0; i < 16; i += 2) cnn_pool_free(p, blocks[i]);
   CHECK(stats_of(p).available == (int64_t)(8 * GRANULE));
-  CHECK(cnn_pool_alloc(p, 8 * GRANULE + 64, 0) == NULL);
-  cnn_block *big = cnn_pool_alloc(p, 8 * GRANULE - CNN_POOL_REDZONE, 0);
+  CHECK(cnn_pool_alloc(p, 8 * GRANULE + 64, 0, NULL) == NULL);
+  cnn_block *big = cnn_pool_alloc(p, 8 * GRANULE - CNN_POOL_REDZONE, 0, NULL);
   CHECK(big != NULL && device.committed == 16);
   CHECK_POOL(p);
   if (big) cnn_pool_free(p, big);
   // A failed request gives nothing away.
   int64_t unmaps = stats_of(p).unmaps;
-  CHECK(cnn_pool_alloc(p, 9 * GRANULE, 0) == NULL && stats_of(p).unmaps == unmaps);
+  CHECK(cnn_pool_alloc(p, 9 * GRANULE, 0, NULL) == NULL && stats_of(p).unmaps == unmaps);
   // A lower limit gives free granules back at once and refuses new blocks only.
   cnn_pool_set_limit(p, 4 * GRANULE + 5);
   CHECK(device.committed == 8 && stats_of(p).limit == (int64_t)(4 * GRANULE + 5));
-  CHECK(cnn_pool_alloc(p, 1, 0) == NULL && stats_of(p).available == 0);
+  CHECK(cnn_pool_alloc(p, 1, 0, NULL) == NULL && stats_of(p).available == 0);
   for (int i = 1; i < 11; i += 2) cnn_pool_free(p, blocks[i]);
-  cnn_block *small = cnn_pool_alloc(p, 1, 0);
+  cnn_block *small = cnn_pool_alloc(p, 1, 0, NULL);
   CHECK(small != NULL && device.committed <= 4);
   // A higher one makes room again.
   cnn_pool_set_limit(p, SIZE_MAX);
   CHECK(stats_of(p).available > 0);
-  big = cnn_pool_alloc(p, 100 * GRANULE, 0);
+  big = cnn_pool_alloc(p, 100 * GRANULE, 0, NULL);
   CHECK(big != NULL);
   if (big) cnn_pool_free(p, big);
   if (small) cnn_pool_free(p, small);
@@ -226,18 +231,18 @@ static void test_spare_slabs(void) {
   fresh_device(64);
   cnn_pool *p = cnn_pool_create(&fake_mapper);
   for (size_t n = 64; n <= CNN_POOL_SMALL; n += n / 8 / 64 * 64 + 64)
-    cnn_pool_free(p, cnn_pool_alloc(p, n, 0));
+    cnn_pool_free(p, cnn_pool_alloc(p, n, 0, NULL));
   CHECK(stats_of(p).allocated.current == 0 && device.committed > 4);
   cnn_pool_set_limit(p, device.committed * GRANULE);
   CHECK(stats_of(p).available == (int64_t)(device.committed * GRANULE));
-  cnn_block *all = cnn_pool_alloc(p, device.committed * GRANULE - CNN_POOL_REDZONE, 0);
+  cnn_block *all = cnn_pool_alloc(p, device.committed * GRANULE - CNN_POOL_REDZONE, 0, NULL);
   CHECK(all != NULL);
   if (all) cnn_pool_free(p, all);
   // And when one of the small classes needs them.
   cnn_pool_set_limit(p, GRANULE);
   int refused = 0;
   for (size_t n = 64; n <= CNN_POOL_SMALL; n += 64) {
-    cnn_block *b = cnn_pool_alloc(p, n, 0);
+    cnn_block *b = cnn_pool_alloc(p, n, 0, NULL);
     refused += !b;
     if (b) cnn_pool_free(p, b);
   }
@@ -253,10 +258,10 @@ static void test_device_refuses(void) {
   cnn_pool *p = cnn_pool_create(&fake_mapper);
   size_t whole = GRANULE - CNN_POOL_REDZONE;
   cnn_block *blocks[10];
-  for (int i = 0; i < 10; i++) blocks[i] = cnn_pool_alloc(p, whole, 0);
-  CHECK(cnn_pool_alloc(p, whole, 0) == NULL);
+  for (int i = 0; i < 10; i++) blocks[i] = cnn_pool_alloc(p, whole, 0, NULL);
+  CHECK(cnn_pool_alloc(p, whole, 0, NULL) == NULL);
   for (int i = 0; i < 10; i += 2) cnn_pool_free(p, blocks[i]);
-  cnn_block *big = cnn_pool_alloc(p, 5 * GRANULE - CNN_POOL_REDZONE, 0);
+  cnn_block *big = cnn_pool_alloc(p, 5 * GRANULE - CNN_POOL_REDZONE, 0, NULL);
   CHECK(big != NULL);
   CHECK_POOL(p);
   if (big) cnn_pool_free(p, big);
@@ -269,9 +274,9 @@ static void test_device_refuses(void) {
   device.largest = 2 * GRANULE;
   p = cnn_pool_create(&fake_mapper);
   CHECK(p != NULL);
-  cnn_block *a = cnn_pool_alloc(p, 2 * GRANULE - CNN_POOL_REDZONE, 0);
-  cnn_block *b = cnn_pool_alloc(p, GRANULE, 0);
-  CHECK(a && b && device.arenas >= 2 && cnn_pool_alloc(p, 3 * GRANULE, 0) == NULL);
+  cnn_block *a = cnn_pool_alloc(p, 2 * GRANULE - CNN_POOL_REDZONE, 0, NULL);
+  cnn_block *b = cnn_pool_alloc(p, GRANULE, 0, NULL);
+  CHECK(a && b && device.arenas >= 2 && cnn_pool_alloc(p, 3 * GRANULE, 0, NULL) == NULL);
   CHECK_POOL(p);
   if (a) cnn_pool_free(p, a);
   if (b) cnn_pool_free(p, b);
@@ -297,7 +302,7 @@ static void test_unreachable(void) {
   int bad = 0;
   for (int i = 0; i < 300; i++) {
     size_t n = 1 + below(i % 3 ? 4096 : 900 * 1024);
-    blocks[i] = cnn_pool_alloc(p, n, 0);
+    blocks[i] = cnn_pool_alloc(p, n, 0, NULL);
     if (blocks[i]) bad += (uintptr_t)blocks[i]->data % 512 != 0 || blocks[i]->size < n;
   }
   CHECK(bad == 0);
@@ -321,7 +326,7 @@ static void test_fragmentation(const cnn_mapper *mapper, size_t limit, int round
       size_t bytes = below(3) == 0 ? 1 + below(CNN_POOL_SMALL) : 1 + below(6 * g);
       size_t need = granules_for(bytes, g);
       size_t room = (size_t)stats_of(p).available / g;
-      cnn_block *b = cnn_pool_alloc(p, bytes, 0);
+      cnn_block *b = cnn_pool_alloc(p, bytes, 0, NULL);
       if (b) {
         blocks[n++] = b;
       } else {
@@ -332,7 +337,7 @@ static void test_fragmentation(const cnn_mapper *mapper, size_t limit, int round
     }
     size_t room = (size_t)stats_of(p).available / g;
     if (room > 0) { // all that is free, as one block
-      cnn_block *b = cnn_pool_alloc(p, room * g - CNN_POOL_REDZONE, 0);
+      cnn_block *b = cnn_pool_alloc(p, room * g - CNN_POOL_REDZONE, 0, NULL);
       big_asked++;
       broken += !b;
       if (b) cnn_pool_free(p, b);
@@ -375,7 +380,7 @@ static void test_cpu_memory(void) {
   cnn_pool *p = cnn_pool_create(&cnn_cpu_mapper);
   CHECK(stats_of(p).limit > 0 && stats_of(p).reserved.current == 0);
   size_t before = resident(), n = 64 * MIB;
-  cnn_block *b = cnn_pool_alloc(p, n, 0);
+  cnn_block *b = cnn_pool_alloc(p, n, 0, NULL);
   memset(b->data, 1, n);
   size_t with = resident();
   CHECK(with >= before + n / 10 * 9);
@@ -383,7 +388,7 @@ static void test_cpu_memory(void) {
   CHECK(cnn_pool_trim(p) >= n);
   CHECK(resident() <= with - n / 10 * 9);
   // Zero again, and usable, after it was given back.
-  b = cnn_pool_alloc(p, n, 0);
+  b = cnn_pool_alloc(p, n, 0, NULL);
   CHECK(((char *)b->data)[0] == 0 && ((char *)b->data)[n - 1] == 0);
   CHECK_POOL(p);
   cnn_pool_free(p, b);
@@ -465,7 +470,7 @@ static void *churn(void *arg) {
       mine[k] = NULL;
     } else {
       size_t n = 1 + (x >> 20) % ((x >> 50 & 7) == 0 ? 3 * GRANULE : 3000);
-      mine[k] = cnn_pool_alloc(w->pool, n, (uint8_t)(w->seed % CNN_POOL_KINDS));
+      mine[k] = cnn_pool_alloc(w->pool, n, (uint8_t)(w->seed % CNN_POOL_KINDS), NULL);
       if (!mine[k]) continue;
       memset(mine[k]->data, (int)w->seed, 1);
       memset((char *)mine[k]->data + n - 1, (int)w->seed, 1);
@@ -510,7 +515,7 @@ static void test_forks(int forks) {
       alarm(20);
       bool ok = cnn_pool_check(p) == NULL;
       for (int k = 0; k < 100; k++) {
-        cnn_block *b = cnn_pool_alloc(p, 1000 + 10000 * (size_t)k, 0);
+        cnn_block *b = cnn_pool_alloc(p, 1000 + 10000 * (size_t)k, 0, NULL);
         ok = ok && b;
         if (b) memset(b->data, 1, b->requested), cnn_pool_free(p, b);
       }
@@ -534,7 +539,7 @@ static void test_poison(void) {
   cnn_pool *p = cnn_pool_create(&fake_mapper);
   const size_t sizes[] = {1, 100, 128, 5000, CNN_POOL_SMALL, CNN_POOL_SMALL + 1, 2 * GRANULE};
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-    cnn_block *b = cnn_pool_alloc(p, sizes[i], 0);
+    cnn_block *b = cnn_pool_alloc(p, sizes[i], 0, NULL);
     char *d = b->data;
     CHECK(!__asan_region_is_poisoned(d, sizes[i]));
     CHECK(__asan_address_is_poisoned(d + sizes[i]));

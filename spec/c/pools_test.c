@@ -20,14 +20,14 @@ static void test_two_limits(void) {
   CHECK(strcmp(cnn_pool_name(a), "a") == 0 && strlen(cnn_pool_name(b)) == CNN_POOL_NAME - 1);
   CHECK(strcmp(cnn_pool_name(root), "") == 0 && cnn_pool_granule(a) == GRANULE);
   // A pool's own limit.
-  CHECK(cnn_pool_alloc(a, 9 * GRANULE, 1) == NULL);
-  cnn_block *in_a = cnn_pool_alloc(a, 8 * GRANULE - CNN_POOL_REDZONE, 1);
-  CHECK(in_a && cnn_pool_alloc(a, 1, 1) == NULL && stats_of(a).available == 0);
+  CHECK(cnn_pool_alloc(a, 9 * GRANULE, 1, NULL) == NULL);
+  cnn_block *in_a = cnn_pool_alloc(a, 8 * GRANULE - CNN_POOL_REDZONE, 1, NULL);
+  CHECK(in_a && cnn_pool_alloc(a, 1, 1, NULL) == NULL && stats_of(a).available == 0);
   // The device's: 8 of 16 are left to b, whose own limit is 12.
   CHECK(stats_of(b).available == (int64_t)(8 * GRANULE));
-  CHECK(cnn_pool_alloc(b, 9 * GRANULE, 2) == NULL);
-  cnn_block *in_b = cnn_pool_alloc(b, 8 * GRANULE - CNN_POOL_REDZONE, 2);
-  CHECK(in_b && cnn_pool_alloc(root, 1, 3) == NULL);
+  CHECK(cnn_pool_alloc(b, 9 * GRANULE, 2, NULL) == NULL);
+  cnn_block *in_b = cnn_pool_alloc(b, 8 * GRANULE - CNN_POOL_REDZONE, 2, NULL);
+  CHECK(in_b && cnn_pool_alloc(root, 1, 3, NULL) == NULL);
   // The root's counts are the device's.
   cnn_pool_stats all = stats_of(root);
   CHECK(all.blocks.current == 2 && all.failures == 4 && stats_of(a).failures == 2);
@@ -41,15 +41,15 @@ static void test_two_limits(void) {
   // What one has free goes to another that needs it, and only what it needs.
   cnn_pool_free(a, in_a);
   CHECK(stats_of(a).reserved.current == (int64_t)(8 * GRANULE));
-  cnn_block *in_root = cnn_pool_alloc(root, 3 * GRANULE - CNN_POOL_REDZONE, 0);
+  cnn_block *in_root = cnn_pool_alloc(root, 3 * GRANULE - CNN_POOL_REDZONE, 0, NULL);
   CHECK(in_root && stats_of(a).reserved.current == (int64_t)(5 * GRANULE));
   CHECK(stats_of(b).available == (int64_t)(4 * GRANULE)); // its own limit leaves no more
   // In vain: nothing is given.
-  CHECK(cnn_pool_alloc(b, 5 * GRANULE, 0) == NULL);
+  CHECK(cnn_pool_alloc(b, 5 * GRANULE, 0, NULL) == NULL);
   CHECK(stats_of(a).reserved.current == (int64_t)(5 * GRANULE));
   // Spare slabs of others give way too.
-  cnn_pool_free(a, cnn_pool_alloc(a, 100, 0));
-  cnn_block *rest = cnn_pool_alloc(root, 5 * GRANULE - CNN_POOL_REDZONE, 0);
+  cnn_pool_free(a, cnn_pool_alloc(a, 100, 0, NULL));
+  cnn_block *rest = cnn_pool_alloc(root, 5 * GRANULE - CNN_POOL_REDZONE, 0, NULL);
   CHECK(rest && stats_of(a).reserved.current == 0);
   CHECK_POOL(root);
   // A lower limit of the device is met by all of its pools.
@@ -58,8 +58,8 @@ static void test_two_limits(void) {
   cnn_pool_set_limit(root, 6 * GRANULE);
   CHECK(device.committed <= 6 && stats_of(b).limit == (int64_t)(6 * GRANULE));
   cnn_block *blocks[3];
-  for (int i = 0; i < 3; i++) blocks[i] = cnn_pool_alloc(b, whole, 0);
-  CHECK(blocks[2] && device.committed == 6 && cnn_pool_alloc(a, 1, 0) == NULL);
+  for (int i = 0; i < 3; i++) blocks[i] = cnn_pool_alloc(b, whole, 0, NULL);
+  CHECK(blocks[2] && device.committed == 6 && cnn_pool_alloc(a, 1, 0, NULL) == NULL);
   for (int i = 0; i < 3; i++) cnn_pool_free(b, blocks[i]);
   cnn_pool_free(root, in_root);
   CHECK_POOL(root);
@@ -76,7 +76,7 @@ static void test_closing(void) {
   cnn_pool *root = cnn_pool_create(&fake_mapper);
   cnn_pool *p = cnn_pool_create_in(root, SIZE_MAX, "p"), *q = cnn_pool_create_in(root, MIB, "q");
   CHECK(stats_of(p).limit == (int64_t)(32 * GRANULE)); // no more than the device's
-  cnn_block *small = cnn_pool_alloc(p, 10, 0), *large = cnn_pool_alloc(p, 2 * MIB, 0);
+  cnn_block *small = cnn_pool_alloc(p, 10, 0, NULL), *large = cnn_pool_alloc(p, 2 * MIB, 0, NULL);
   memset(large->data, 7, 2 * MIB);
   cnn_pool_close(p);
   cnn_pool_free(p, small);
@@ -120,7 +120,7 @@ static void test_pools_against_models(int operations) {
       size_t need = bytes <= CNN_POOL_SMALL ? 1 : granules_for(bytes, GRANULE);
       cnn_pool_stats before = stats_of(pools[k]);
       uint8_t kind = (uint8_t)below(CNN_POOL_KINDS);
-      cnn_block *b = cnn_pool_alloc(pools[k], bytes, kind);
+      cnn_block *b = cnn_pool_alloc(pools[k], bytes, kind, NULL);
       if (b) {
         bad += !model_add(m, b, bytes, kind);
       } else {
@@ -182,7 +182,7 @@ static void *churn(void *arg) {
       *b = NULL;
       continue;
     }
-    *b = cnn_pool_alloc(w->pool, 1 + (x >> 20) % (x >> 50 & 1 ? 3 * GRANULE : 3000), 0);
+    *b = cnn_pool_alloc(w->pool, 1 + (x >> 20) % (x >> 50 & 1 ? 3 * GRANULE : 3000), 0, NULL);
     if (!*b) continue;
     w->served++;
     memset((*b)->data, (int)w->seed, 1);
@@ -234,14 +234,14 @@ static void test_red_zones(void) {
   fresh_device(64);
   fake_mapper.alignment = 256;
   cnn_pool *p = cnn_pool_create(&fake_mapper);
-  cnn_block *before = cnn_pool_alloc(p, 100, 2);
+  cnn_block *before = cnn_pool_alloc(p, 100, 2, NULL);
   cnn_damage d;
   bool was_on = cnn_guards_on();
   cnn_guards_set(true);
   const size_t sizes[] = {1, 100, 4096, CNN_POOL_SMALL, CNN_POOL_SMALL + 1, 3 * GRANULE + 5};
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
     size_t n = sizes[i];
-    cnn_block *b = cnn_pool_alloc(p, n, 3);
+    cnn_block *b = cnn_pool_alloc(p, n, 3, NULL);
     CHECK(b->requested == n && (uintptr_t)b->data % 256 == 0 && b->guarded);
     CHECK(all_bytes(b->data, n, 0xFF));
     float nan = 0;
@@ -251,14 +251,14 @@ static void test_red_zones(void) {
     cnn_pool_free(p, b);
     CHECK(!cnn_guard_take(&d));
     // The very next byte.
-    b = cnn_pool_alloc(p, n, 3);
+    b = cnn_pool_alloc(p, n, 3, NULL);
     stray_write((char *)b->data + n);
     cnn_pool_free(p, b);
     CHECK(cnn_guard_take(&d) && d.requested == n && d.kind == 3 && d.after == 1 && d.before == 0);
     CHECK(d.first == n && d.found == 1 && !cnn_guard_take(&d));
     // The one before, in two blocks.
     for (int k = 0; k < 2; k++) {
-      b = cnn_pool_alloc(p, n + (size_t)k, 4);
+      b = cnn_pool_alloc(p, n + (size_t)k, 4, NULL);
       stray_write((char *)b->data - 1);
       cnn_pool_free(p, b);
     }
@@ -266,7 +266,7 @@ static void test_red_zones(void) {
   }
 #ifndef CNN_POISONED
   // What was freed reads as NaN.
-  cnn_block *b = cnn_pool_alloc(p, 400, 0);
+  cnn_block *b = cnn_pool_alloc(p, 400, 0, NULL);
   float *x = b->data;
   for (int i = 0; i < 100; i++) x[i] = 1;
   cnn_pool_free(p, b);
@@ -275,9 +275,9 @@ static void test_red_zones(void) {
   CHECK(numbers == 0);
 #endif
   // Blocks of before and after live on together.
-  cnn_block *guarded = cnn_pool_alloc(p, 100, 2);
+  cnn_block *guarded = cnn_pool_alloc(p, 100, 2, NULL);
   cnn_guards_set(false);
-  cnn_block *plain = cnn_pool_alloc(p, 100, 2);
+  cnn_block *plain = cnn_pool_alloc(p, 100, 2, NULL);
   CHECK(!before->guarded && guarded->guarded && !plain->guarded);
   cnn_pool_free(p, before);
   cnn_pool_free(p, guarded);
@@ -419,7 +419,7 @@ static void test_torture(int operations, bool probe) {
     size_t life = below(3) == 0 ? 1 + below(20) : below(2) ? 1 + below(500) : 1 + below(10000);
     cnn_pool_stats s = stats_of(p);
     size_t need = granules_for(bytes, g);
-    lived one = {cnn_pool_alloc(p, bytes, 0), naive_alloc(&v, bytes), bytes, op + (int)life};
+    lived one = {cnn_pool_alloc(p, bytes, 0, NULL), naive_alloc(&v, bytes), bytes, op + (int)life};
     refused += !one.block;
     refused_naive += one.naive < 0;
     broken += !one.block && need * g <= (size_t)s.available;
@@ -437,11 +437,11 @@ static void test_torture(int operations, bool probe) {
     if (probe) {
       // All that is free can be had in one piece, and no more.
       cnn_block *most =
-          s.available ? cnn_pool_alloc(p, (size_t)s.available - CNN_POOL_REDZONE, 0) : NULL;
+          s.available ? cnn_pool_alloc(p, (size_t)s.available - CNN_POOL_REDZONE, 0, NULL) : NULL;
       probes += most != NULL;
       broken += s.available && !most;
       if (most) cnn_pool_free(p, most);
-      broken += cnn_pool_alloc(p, (size_t)s.available + g - CNN_POOL_REDZONE, 0) != NULL;
+      broken += cnn_pool_alloc(p, (size_t)s.available + g - CNN_POOL_REDZONE, 0, NULL) != NULL;
     }
     if (op % 1000 == 0) broken += cnn_pool_check(p) != NULL;
   }

@@ -14,7 +14,7 @@
 #include "memory/cpu_memory.h"
 
 static cnn_block *make(cnn_pool *p, size_t bytes, uint8_t kind, const char *origin) {
-  cnn_block *b = cnn_pool_alloc(p, bytes, kind);
+  cnn_block *b = cnn_pool_alloc(p, bytes, kind, NULL);
   if (b) cnn_record_alloc(p, b, cnn_origin_of(origin));
   return b;
 }
@@ -60,7 +60,7 @@ static void check_ring(void) {
   CHECK(cnn_record_events(p, &events, &n, &lost) && n == 0);
   free(events);
   CHECK(cnn_record_switch(CNN_RECORD_OFF) == CNN_RECORD_STAMPS && !cnn_record_on());
-  a = cnn_pool_alloc(p, 1, 0);
+  a = cnn_pool_alloc(p, 1, 0, NULL);
   CHECK(a->serial == 0 && a->origin == 0); // a used slot's stamps are gone
   cnn_pool_free(p, a);
   cnn_pool_destroy(p);

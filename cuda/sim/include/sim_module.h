@@ -30,11 +30,14 @@ struct SimEntry {
 #endif
 
 SimState sim_state;
-static SimApi sim_api;
+static const SimApi *sim_api;
+static void sim_use(const SimApi *api) {
+  sim_api = api;
+} // before anything else
 extern "C" {
 #define SIM_THROUGH(result, name, params, args)                                                    \
   result name params {                                                                             \
-    return sim_api.name args;                                                                      \
+    return sim_api->name args;                                                                     \
   }
 SIM_API_LIST(SIM_THROUGH)
 #undef SIM_THROUGH

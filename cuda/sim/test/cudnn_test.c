@@ -210,6 +210,18 @@ static void tf32(void) {
   }
 }
 
+// What is deterministic takes another engine than the one that says it isn't.
+static void deterministic(void) {
+  problem p = make(CUDA_CONV_BACKWARD_WEIGHT, CNN_F16, 2, &shapes[0], 0, 0);
+  cuda_message why = {{0}};
+  size_t any = 0, same = 0;
+  CHECK(cuda_conv_workspace(dnn, &p.c, &any, &why) == CUDA_OK);
+  p.c.deterministic = true;
+  CHECK(cuda_conv_workspace(dnn, &p.c, &same, &why) == CUDA_OK);
+  CHECK(any != same);
+  drop(&p);
+}
+
 static cuda_answer answer_of(const cuda_conv *c) {
   cuda_message why = {{0}};
   cuda_answer answer = run(dnn, c, &why);
@@ -231,6 +243,10 @@ static void misuse(void) {
   c = p.c, c.n = 0;
   CHECK(answer_of(&c) == CUDA_REFUSED);
   c = p.c, c.relu = true;
+  CHECK(answer_of(&c) == CUDA_REFUSED);
+  c = p.c, c.n = (int64_t)1 << 30;
+  CHECK(answer_of(&c) == CUDA_REFUSED);
+  c = p.c, c.n = INT64_MAX;
   CHECK(answer_of(&c) == CUDA_REFUSED);
   c = p.c, c.spatial = 4;
   CHECK(answer_of(&c) == CUDA_FAILED);
@@ -378,6 +394,16 @@ static void disk(void) {
     CHECK(files(folder, path, sizeof path, &now) == 1 && now != first);
     first = now;
   }
+  // Another plan's text, whole but not the one that was written: the engine's number is changed.
+  char bytes[4096] = {0};
+  FILE *f = fopen(path, "rb");
+  size_t size = f ? fread(bytes, 1, sizeof bytes, f) : 0;
+  if (f) fclose(f);
+  char *text = memmem(bytes, size, "plan\": \"", 8);
+  CHECK(text != NULL);
+  if (text) damage(path, text + 8 - bytes, text[8] == '1' ? '2' : '1');
+  CHECK(run_with(folder, &p));
+  CHECK(files(folder, path, sizeof path, &now) == 1 && now != first);
   // A folder that can't be made, and none at all.
   CHECK(run_with("/proc/no/such/folder", &p));
   CHECK(run_with("", &p));
@@ -412,6 +438,7 @@ int main(void) {
   }
   all();
   tf32();
+  deterministic();
   misuse();
   many_shapes();
   captured();

@@ -164,6 +164,7 @@ static int run_all(int argc, char **argv) {
 }
 
 int main(int argc, char **argv) {
+  sim_set_devices(2);
   if (argc > 3 && !strcmp(argv[1], "run")) {
     mutation = atoi(argv[3]);
     // what follows from a crash or a fault is no matter: leave without destructors' checks

@@ -14,6 +14,7 @@ local KINDS = {
   { "activations", "#e45756" }, { "workspace", "#eeca3b" }, { "data", "#54a24b" }, { "other", "#9d9da1" },
 }
 local COLOR = {}
+local RESERVED = "#222"
 local FREE, FREE_SMALL = "#e6e6e6", "#f4ecd8"
 for _, kind in ipairs(KINDS) do COLOR[kind[1]] = kind[2] end
 
@@ -76,7 +77,7 @@ local function apply(levels, event, sign)
     add(event.kind, event.size)
   elseif event.what == "free" then
     add(event.kind, -event.size)
-  else
+  elseif event.what == "retag" then
     add(event.was, -event.size)
     add(event.kind, event.size)
   end
@@ -92,8 +93,8 @@ local function copy_levels(levels)
   return copy
 end
 
--- Levels per column of the picture, each at its highest moment, and the peak of all with the number of events
--- up to it.
+-- Levels per column of the picture, and what was reserved, each at its highest moment, and the peak of all with the
+-- number of events up to it.
 local function read_timeline(snapshot)
   local events, levels = snapshot.events, {}
   for kind, bytes in pairs(snapshot.kinds) do levels[kind] = bytes end
@@ -102,22 +103,27 @@ local function read_timeline(snapshot)
   local now = copy_levels(levels)
   local columns, i = {}, 1
   local peak = { total = now.total, events = 0, time = 0 }
+  local reserved, reserved_peak = events[1].reserved, 0
   for column = 0, INNER - 1 do
     local most, finish = now, (column + 1) / INNER * length
+    local most_reserved = reserved
     while events[i] and (events[i].time < finish or column == INNER - 1) do
       apply(levels, events[i], 1)
       now = copy_levels(levels)
       if now.total > most.total then most = now end
       if now.total > peak.total then peak = { total = now.total, events = i, time = events[i].time } end
+      reserved = events[i].reserved
+      most_reserved = math.max(most_reserved, reserved)
       i = i + 1
     end
-    columns[column] = { levels = most, time = column / INNER * length }
+    columns[column] = { levels = most, reserved = most_reserved, time = column / INNER * length }
+    reserved_peak = math.max(reserved_peak, most_reserved)
   end
   local shown = {} -- the kinds that are ever seen
   for column = 0, INNER - 1 do
     for kind, bytes in pairs(columns[column].levels) do shown[kind] = shown[kind] or bytes > 0 end
   end
-  return { columns = columns, length = length, peak = peak, shown = shown }
+  return { columns = columns, length = length, peak = peak, reserved_peak = reserved_peak, shown = shown }
 end
 
 -- One kind's area between two steps of running sums.
@@ -143,8 +149,29 @@ local function area(line, base, to_x, to_y)
   return table.concat(path, " ")
 end
 
+-- Reserved bytes as a line of steps.
+local function draw_reserved(elements, timeline, to_x, to_y)
+  local path, last = {}, nil
+  for column = 0, INNER - 1 do
+    local y = svg.number(to_y(timeline.columns[column].reserved))
+    if y ~= last then
+      path[#path + 1] = (last and "H%s V%s" or "M%s %s"):format(svg.number(to_x(column)), y)
+      last = y
+    end
+  end
+  path[#path + 1] = "H" .. svg.number(to_x(INNER))
+  elements[#elements + 1] = svg.element("path", {
+    id = "reserved", d = table.concat(path, " "), stroke = RESERVED, stroke_width = 1.6, fill = "none",
+  })
+end
+
+-- Where what is reserved is far above what is live, as in small runs, it is said and not drawn.
+local FAR = 4
+
 local function draw_timeline(elements, timeline, top)
   local height, most = 220, math.max(timeline.peak.total, 1)
+  local drawn = timeline.reserved_peak <= FAR * most
+  if drawn then most = math.max(most, timeline.reserved_peak) end
   local bottom = top + height
   local bytes, times = byte_scale(most, 5), time_scale(timeline.length, 8)
   local ceiling = math.ceil(most * 1.08 / bytes.step) * bytes.step
@@ -170,6 +197,9 @@ local function draw_timeline(elements, timeline, top)
     end
     base = line
   end
+  if drawn then draw_reserved(elements, timeline, to_x, to_y) end
+  elements[#elements + 1] = svg.text(LEFT, top - 6, ("reserved: at most %s%s"):format(
+    bytes_text(timeline.reserved_peak), drawn and " (the line)" or ", above this picture"), { fill = RESERVED })
   local last = timeline.length / times.step
   for k = 0, math.floor(last + 1e-9) do
     local x = LEFT + k * times.step / timeline.length * INNER
@@ -184,7 +214,7 @@ local function draw_timeline(elements, timeline, top)
   elements[#elements + 1] = svg.element("path", {
     d = ("M%d %sH%d"):format(LEFT, svg.number(peak_y), WIDTH - RIGHT), stroke = "#444", stroke_dasharray = "5 4",
   })
-  elements[#elements + 1] = svg.text(WIDTH - RIGHT, peak_y - 5, ("peak %s at %s"):format(
+  elements[#elements + 1] = svg.text(WIDTH - RIGHT, top - 6, ("peak %s at %s (dashed)"):format(
     bytes_text(timeline.peak.total), seconds_text(timeline.peak.time)), { text_anchor = "end" })
   elements[#elements + 1] = svg.element("path", { id = "cursor", d = "M0 0", stroke = "#000", stroke_width = 0.7 })
   elements[#elements + 1] = svg.element("rect", {
@@ -193,12 +223,13 @@ local function draw_timeline(elements, timeline, top)
   return bottom + 26
 end
 
--- The columns for the page's script: time and bytes by kind, where they change.
+-- The columns for the page's script: time, bytes by kind and reserved ones, where they change.
 local function timeline_data(timeline)
   local rows, last = {}, nil
   for column = 0, INNER - 1 do
     local values = {}
     for i, kind in ipairs(KINDS) do values[i] = ("%d"):format(timeline.columns[column].levels[kind[1]]) end
+    values[#values + 1] = ("%d"):format(timeline.columns[column].reserved)
     local text = table.concat(values, ",")
     if text ~= last then rows[#rows + 1] = ("[%d,%s]"):format(column, text) end
     last = text
@@ -215,6 +246,8 @@ local function block_text(block)
   local lines = {}
   if block.n > 1 then
     lines[1] = ("%d blocks of %s, %s in all"):format(block.n, block.kind, bytes_text(block.size))
+  elseif block.waiting then
+    lines[1] = ("%s of %s, freed: another stream is at work on it"):format(bytes_text(block.size), block.kind)
   elseif block.kind == "free" then
     lines[1] = ("%s free%s"):format(bytes_text(block.size), block.small and " for small blocks" or "")
   else
@@ -237,7 +270,7 @@ local function join_blocks(segment, narrow)
     elseif not (kind == "free" and b.size < narrow / 2) then
       last = {
         kind = kind, offset = b.offset, size = b.size, width = b.size, n = 1, requested = b.requested,
-        origin = b.origin, time = b.time, small = b.small,
+        origin = b.origin, time = b.time, small = b.small, waiting = b.state == "waiting",
       }
       list[#list + 1] = last
     end
@@ -283,10 +316,11 @@ local function draw_segments(elements, snapshot, top, origins)
       y = y + 20
       break
     end
-    elements[#elements + 1] = svg.text(LEFT, y + 11,
-      ("segment %d at 0x%x%s: %s with memory behind it, %s in use"):format(i, segment.address,
-        segment.pool and (", pool \"%s\""):format(segment.pool) or "", bytes_text(segment.size), bytes_text(used)),
-      { fill = "#444" })
+    local whose = segment.pool and (", pool \"%s\""):format(segment.pool) or ""
+    if segment.stream then whose = ("%s, stream 0x%x"):format(whose, segment.stream) end
+    local text = ("segment %d at 0x%x%s: %s with memory behind it, %s in use"):format(i, segment.address, whose,
+      bytes_text(segment.size), bytes_text(used))
+    elements[#elements + 1] = svg.text(LEFT, y + 11, text, { fill = "#444" })
     y = y + 18
     local n = math.ceil(segment.size / row_bytes)
     for row = 0, n - 1 do
@@ -429,7 +463,7 @@ function Page:draw()
   y = draw_legend(elements, self, y)
   if self.timeline then
     y = heading(elements, y, "Live bytes over time, by kind")
-    y = draw_timeline(elements, self.timeline, y) + 12
+    y = draw_timeline(elements, self.timeline, y + 16) + 12
   end
   y = heading(elements, y, "Segments and their blocks")
   y = draw_segments(elements, self.snapshot, y, self.numbers)
@@ -478,6 +512,7 @@ document.addEventListener('mousemove', e => {
   }
   const y = e.target.y.baseVal.value;
   document.getElementById('cursor').setAttribute('d', 'M' + (LEFT + c) + ' ' + y + 'v' + e.target.height.baseVal.value);
+  text += '\n' + bytes(row[KINDS.length + 1]) + ' reserved';
   show(e, (c / INNER * LENGTH).toPrecision(4) + ' s: ' + bytes(total) + text);
 });
 for (const tr of document.querySelectorAll('tr[data-o]')) {

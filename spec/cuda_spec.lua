@@ -1,0 +1,249 @@
+-- SPDX-License-Identifier: MIT
+-- GPUs: devices, copies, streams and events, errors of kernels, counts, kernels of one's own. Runs where
+-- there is a GPU, or on the simulator: make test-cuda-sim. Ops on GPUs: spec/ops_spec.lua.
+local cnn = require "cnn"
+local helper = require "spec.helper"
+local cuda = cnn.cuda
+
+if not cuda.is_available() then
+  describe("cnn.cuda", function()
+    it("can't be tried here: there is no GPU", function()
+      assert.equal(0, cuda.device_count())
+    end)
+  end)
+  return
+end
+
+local function on_gpu(list, options)
+  return cnn.tensor(list, options):to("cuda")
+end
+
+local function same(a, b)
+  return a:eq(b):all():item()
+end
+
+describe("cnn.cuda", function()
+  it("describes its devices", function()
+    local p = cuda.get_device_properties()
+    assert.is_true(cuda.device_count() >= 1)
+    assert.equal(p.name, cuda.get_device_name())
+    assert.is_true(p.total_memory > 0 and p.warp_size == 32 and p.multi_processor_count > 0)
+    assert.equal(p.major, (cuda.get_device_capability()))
+    assert.equal(0, cuda.current_device())
+    helper.raises("device \"cuda:9\" is not available: there", cnn.zeros, 2, { device = "cuda:9" })
+    helper.raises("this must come before the first use", cuda.simulate)
+  end)
+
+  it("copies there and back in any layout", function()
+    local x = cnn.arange(24):view(2, 3, 4)
+    for _, view in ipairs { x, x:transpose(1, 3), x[{ {}, { 2, 3 } }], x:narrow(3, 2, 2), x[{ 1 }]:expand(5, 3, 4),
+      x:sum(), x:narrow(1, 1, 0) } do
+      local there = view:to("cuda")
+      assert.equal("cuda:0", there.device)
+      assert.is_true(same(there:cpu(), view))
+      assert.is_true(same((there * 2):cpu(), view * 2))
+    end
+  end)
+
+  it("copies into tensors, converting", function()
+    local y = cnn.zeros(2, 3, { device = "cuda" })
+    y:copy_(cnn.tensor { 1, 2, 3 })
+    assert.is_true(same(y:cpu(), cnn.tensor { { 1, 2, 3 }, { 1, 2, 3 } }))
+    local z = cnn.zeros(3, 2, { dtype = "int64" })
+    z:t():copy_(y)
+    assert.equal(3, z[{ 3, 1 }]:item())
+    assert.equal(6, y:sum(2)[{ 1 }]:item())
+    helper.raises("src is a meta tensor", y.copy_, y, cnn.zeros(2, 3, { device = "meta" }))
+  end)
+
+  it("takes numbers and 0-d CPU tensors beside its own, and nothing else", function()
+    local x = on_gpu { 1, 2, 3 }
+    assert.is_true(same((x * cnn.tensor(2)):cpu(), cnn.tensor { 2, 4, 6 }))
+    assert.is_true(same((cnn.tensor(2) - x):cpu(), cnn.tensor { 1, 0, -1 }))
+    helper.raises("x is on cuda:0 but y is on cpu", cnn.add, x, cnn.ones(3))
+  end)
+
+  it("gives a number's gradient where the number is", function()
+    local w = cnn.tensor(3, { dtype = "float32", requires_grad = true })
+    local x = on_gpu { 1, 2, 3 } * w
+    x:sum():backward()
+    assert.equal("cpu", w.grad.device)
+    assert.equal(6, w.grad:item())
+  end)
+
+  it("trains", function()
+    cnn.manual_seed(1)
+    local model = cnn.nn.Sequential(cnn.nn.Linear(4, 8), cnn.nn.Tanh(), cnn.nn.LayerNorm(8), cnn.nn.Linear(8, 1))
+    local x = cnn.randn(5, 4)
+    model(x):square():sum():backward()
+    local expected = {}
+    for i, p in ipairs(model:parameters()) do expected[i] = p.grad end
+    model:zero_grad()
+    model:to("cuda")
+    local there = x:to("cuda")
+    model(there):square():sum():backward()
+    for i, p in ipairs(model:parameters()) do
+      assert.equal("cuda:0", p.grad.device)
+      assert.is_true((p.grad:cpu() - expected[i]):abs():max():item() < 1e-4)
+    end
+  end)
+end)
+
+describe("streams", function()
+  it("order their work by events", function()
+    local a, b = cuda.Stream(), cuda.Stream { priority = -1 }
+    assert.is_false(a == b)
+    assert.equal("cuda:0", a:device())
+    local x = cnn.ones(1000, { device = "cuda" })
+    a:wait_stream(cuda.current_stream())
+    local y = cuda.stream(a, function()
+      assert.is_true(cuda.current_stream() == a)
+      return x * 2
+    end)
+    assert.is_true(cuda.current_stream() == cuda.default_stream())
+    b:wait_event(a:record_event())
+    local sum = cuda.stream(b, function() return (y + 1):sum() end)
+    b:synchronize()
+    assert.is_true(b:query())
+    assert.equal(3000, sum:item())
+  end)
+
+  it("keep the current one through errors", function()
+    local s = cuda.Stream()
+    helper.raises("oops", cuda.stream, s, function() error "oops" end)
+    assert.is_true(cuda.current_stream() == cuda.default_stream())
+    helper.raises("expected a function", cuda.stream, s, 1)
+    cuda.set_stream(s)
+    assert.is_true(cuda.current_stream() == s)
+    cuda.set_stream(cuda.default_stream())
+  end)
+
+  it("own memory until they are done with it", function()
+    local s = cuda.Stream()
+    local x = cnn.ones(1000, { device = "cuda" })
+    s:wait_stream(cuda.current_stream())
+    local sum = cuda.stream(s, function() return (x * 3):sum() end)
+    assert.is_true(rawequal(x, x:record_stream(s)))
+    x:free()
+    for _ = 1, 10 do cnn.full({ 1000 }, 7, { device = "cuda" }):free() end
+    s:synchronize()
+    assert.equal(3000, sum:item())
+    helper.raises("x is on cpu", function() return cnn.ones(1):record_stream(s) end)
+  end)
+
+  it("are timed by events", function()
+    local from, to = cuda.Event { enable_timing = true }, cuda.Event { enable_timing = true }
+    helper.raises("must have been recorded", from.elapsed_time, from, to)
+    from:record()
+    local x = cnn.ones(100, { device = "cuda" }) + 1
+    to:record():synchronize()
+    assert.is_true(to:query() and from:elapsed_time(to) >= 0)
+    assert.equal(200, x:sum():item())
+    helper.raises("enable_timing", from.elapsed_time, from, cuda.Event():record())
+    assert.is_true(cuda.Event():query())
+  end)
+end)
+
+describe("pinned memory", function()
+  it("is copied from without waiting", function()
+    local x = cnn.randn(50, 3):t()
+    local p = x:pin_memory()
+    assert.is_true(p:is_pinned() and same(p, x) and not x:is_pinned())
+    assert.is_true(rawequal(p, p:pin_memory()))
+    local y = p:to("cuda", { non_blocking = true })
+    assert.is_true(same(y:cpu(), x))
+    local back = cnn.zeros(3, 50):pin_memory()
+    back:copy_(y, true)
+    cnn.synchronize("cuda")
+    assert.is_true(same(back, x))
+    helper.raises("only CPU tensors", y.pin_memory, y)
+  end)
+end)
+
+describe("memory", function()
+  it("is counted, given back and bounded", function()
+    helper.settle()
+    local before = cuda.memory_allocated()
+    local x = cnn.zeros(1000, { device = "cuda" })
+    assert.is_true(cuda.memory_allocated() >= before + 4000)
+    assert.is_true(cuda.memory_reserved() > 0)
+    x:free()
+    assert.equal(before, cuda.memory_allocated())
+    local _, total = cuda.mem_get_info()
+    cuda.set_per_process_memory_fraction(0.01)
+    helper.raises("out of memory on cuda:0", cnn.zeros, math.floor(total / 50), { device = "cuda" })
+    cuda.set_per_process_memory_fraction(1)
+    assert.equal(4, cnn.ones(4, { device = "cuda" }):sum():item())
+  end)
+
+  it("paces the collector", function()
+    local before = cnn.gc()
+    cnn.gc { minimum = 1e6 }
+    local n = cnn.gc().collections
+    for _ = 1, 100 do cnn.zeros(1e5, { device = "cuda" }) end
+    assert.is_true(cnn.gc().collections > n)
+    assert.is_true(cuda.memory_allocated() < 30e6)
+    cnn.gc { minimum = before.minimum }
+  end)
+
+  it("is predicted", function()
+    local e = cnn.estimate(cnn.nn.Linear(64, 32), { input = { 8, 64 }, device = "cuda" })
+    assert.is_true(e.peak > 0)
+  end)
+end)
+
+describe("launches", function()
+  it("are counted", function()
+    local x = on_gpu { 1, 2, 3 }
+    local counts, y = cnn.count_launches(function() return (x * 2 + 1):sum() end)
+    assert.equal(3, counts.kernels)
+    assert.equal(1, counts.by_op.mul.kernels)
+    assert.equal(0, counts.to_host + counts.to_device + counts.syncs)
+    counts = cnn.count_launches(function() return y:item() end)
+    assert.equal(4, counts.to_host)
+    assert.equal(1, counts.syncs)
+    assert.equal(0, counts.kernels)
+  end)
+
+  it("can be waited for one by one", function()
+    local before = cuda.set_sync(true)
+    local counts = cnn.count_launches(function() return cnn.ones(3, { device = "cuda" }) + 1 end)
+    assert.equal(2, counts.syncs)
+    assert.is_true(cuda.set_sync(before))
+  end)
+end)
+
+describe("cuda.kernel", function()
+  local source = [[
+    extern "C" __global__ void axpy(float a, const float *x, float *y, int n) {
+      int i = blockIdx.x * blockDim.x + threadIdx.x;
+      if (i < n) y[i] += a * x[i];
+    }]]
+
+  it("compiles and runs a kernel", function()
+    local axpy = cuda.kernel(source, "axpy")
+    local x, y = cnn.arange(100):to("cuda"), cnn.ones(100, { device = "cuda" })
+    axpy({ grid = 1, block = 128 }, 2, x, y, 100)
+    assert.is_true(same(y:cpu(), cnn.arange(100) * 2 + 1))
+    helper.raises("it takes 4 arguments, got 1", axpy, { grid = 1, block = 1 }, 2)
+    helper.raises("argument 2 is on cpu", axpy, { grid = 1, block = 1 }, 2, cnn.ones(3), y, 3)
+    helper.raises("argument 3 is not contiguous", axpy, { grid = 1, block = 1 }, 2, x, y:view(10, 10):t(), 3)
+    helper.raises("grid must be a number", axpy, { block = 1 }, 2, x, y, 3)
+    assert.equal("cnn.cuda.kernel(axpy)", tostring(axpy))
+  end)
+
+  it("moves the version of what it writes", function()
+    local axpy = cuda.kernel(source, "axpy")
+    local x = cnn.ones(4, { device = "cuda", requires_grad = true })
+    local y = x * 2
+    local loss = y:square():sum()
+    axpy({ grid = 1, block = 32 }, 1, x:detach(), y:detach(), 4)
+    helper.raises("changed", loss.backward, loss)
+  end)
+
+  it("says what does not compile", function()
+    helper.raises("does not compile", cuda.kernel, "extern \"C\" __global__ void f(float *x) { *x = nothing; }", "f")
+    helper.raises("has no kernel \"g\"", cuda.kernel, "__global__ void f(float *x) {}", "g")
+    helper.raises("parameter 1 is \"struct s x\"", cuda.kernel, "__global__ void f(struct s x) {}", "f")
+  end)
+end)

@@ -52,15 +52,9 @@ CUDA_KERNEL(embedding_backward, plan_embedding_backward, run_embedding_backward)
 
 struct fold_largest {
   typedef int64_t T, Acc;
-  __device__ Acc zero() const {
-    return 0;
-  }
-  __device__ Acc take(Acc a, T x, int64_t) const {
-    return merge(a, x);
-  }
-  __device__ Acc merge(Acc a, Acc b) const {
-    return a > b ? a : b;
-  }
+  __device__ Acc zero() const { return 0; }
+  __device__ Acc take(Acc a, T x, int64_t) const { return merge(a, x); }
+  __device__ Acc merge(Acc a, Acc b) const { return a > b ? a : b; }
   __device__ void store(const k_reduce_form &f, int64_t o, Acc a) const {
     static_cast<int64_t *>(f.out[0])[o] = a;
   }

@@ -4,8 +4,7 @@
 
 // The space of x[{...}]: x's dims without an index tensor, and the index tensors' common shape
 // where cnn_index_place puts it.
-static void describe(cuda_indexing *ix, const cnn_view *x, const cnn_view *indices,
-                     int n_indices) {
+static void describe(cuda_indexing *ix, const cnn_view *x, const cnn_view *indices, int n_indices) {
   int64_t common[CNN_MAX_DIMS];
   int dims = 0, seen = 0, first = 0;
   uint32_t mask = 0;

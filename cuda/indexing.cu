@@ -2,20 +2,18 @@
 // Reading is one kernel: a thread for each element, or 16 bytes of a row, of the space.
 //
 // Writing and adding may meet one place of x several times. Dims of the space in which that can
-// happen are sorted: each of their points gets a key, its place in x, and keys are sorted stably by
-// rank (few) or by radix (many); then each run of equal keys is written, or summed, by the threads
+// happen are sorted: each of their points gets a key, its place in x, and keys are sorted stably
+// (pairs.cu); then each run of equal keys is written, or summed, by the threads
 // of the other, free dims. So results don't depend on the order in which threads run, and no
 // floating point atomics are needed. Where no place can occur twice nothing is sorted.
 //
-// What limits them is memory: reads o and x once each, and the indices; sorting 4 times the bytes
-// of a key and a value for each digit of 8 bits.
+// What limits them is memory: o and x once each, and the indices; and what sorting takes.
 #include "indexing.cuh"
 
-#define DIGIT  256  // values of a digit: also the threads of a block
-#define FEW    1024 // keys that are sorted by rank
-#define BLOCKS 1024 // most blocks of a sort
-#define PIECE  32   // sorted keys after which the sum of a run is cut
-#define WALKS  3    // index tensors 0, 1; 2 to 5; 6, 7
+#include "pairs.cuh"
+
+#define PIECE 32 // sorted keys after which the sum of a run is cut
+#define WALKS 3  // index tensors 0, 1; 2 to 5; 6, 7
 
 // ---------------------------------------------------------------------------------------------
 // Places
@@ -97,15 +95,11 @@ __global__ void __launch_bounds__(K_BLOCK) k_write(space s, U *x, const U *o, U 
 
 template <class S> struct sums {
   typedef k_computed<S> T; // integers come as unsigned ones, and wrap
-  __device__ static T add(T a, T b) {
-    return static_cast<T>(a + b);
-  }
+  __device__ static T add(T a, T b) { return static_cast<T>(a + b); }
 };
 template <> struct sums<k_bool> {
   typedef uint8_t T;
-  __device__ static T add(T a, T b) {
-    return a | b;
-  }
+  __device__ static T add(T a, T b) { return a | b; }
 };
 
 template <class F> static cnn_status by_sum(const cnn_call *call, cnn_dtype dtype, F f) {
@@ -125,122 +119,18 @@ __global__ void __launch_bounds__(K_BLOCK) k_add(space s, S *x, const S *o, S nu
 }
 
 // ---------------------------------------------------------------------------------------------
-// Sorting
-
-// Words are uint32, or uint64 where keys or offsets need it.
-typedef struct words {
-  void *keys, *values;
-} words;
-
-__device__ static inline uint64_t word(bool wide, const void *p, int64_t i) {
-  return wide ? static_cast<const uint64_t *>(p)[i] : static_cast<const uint32_t *>(p)[i];
-}
-__device__ static inline void set_word(bool wide, void *p, int64_t i, uint64_t v) {
-  if (wide)
-    static_cast<uint64_t *>(p)[i] = v;
-  else
-    static_cast<uint32_t *>(p)[i] = static_cast<uint32_t>(v);
-}
+// Points to be sorted
 
 // Key: the place in x, by `unit` elements; `bound`, which is larger than all, where nothing is to
 // be done. Value: the offset in o.
 static __global__ void __launch_bounds__(K_BLOCK)
-    k_keys(space s, bool wide, words to, int64_t unit, int64_t bound) {
+    k_keys(space s, cuda_pairs to, int64_t unit, int64_t bound) {
   for (int64_t i = k_index(); i < s.walk[0].numel; i += k_stride()) {
     int64_t x, o;
     const bool good = find(s, i, &x, &o);
     const int64_t key = !good ? bound : unit == 1 ? x : x / unit;
-    set_word(wide, to.keys, i, static_cast<uint64_t>(key));
-    set_word(wide, to.values, i, static_cast<uint64_t>(o));
-  }
-}
-
-static __global__ void __launch_bounds__(K_BLOCK)
-    k_rank(bool wide, int64_t n, words from, words to) {
-  for (int64_t i = k_index(); i < n; i += k_stride()) {
-    const uint64_t key = word(wide, from.keys, i);
-    int64_t rank = 0;
-    for (int64_t j = 0; j < n; j++) {
-      const uint64_t other = word(wide, from.keys, j);
-      rank += other < key || (other == key && j < i);
-    }
-    set_word(wide, to.keys, rank, key);
-    set_word(wide, to.values, rank, word(wide, from.values, i));
-  }
-}
-
-// A pass of the radix sort: each block counts the digits of its tile, one block finds where each
-// tile's keys of each digit begin, and each block puts its keys there in their order.
-
-static __global__ void __launch_bounds__(DIGIT)
-    k_digits(bool wide, int64_t n, int64_t tile, int shift, const void *keys, int64_t *counts) {
-  __shared__ unsigned bins[DIGIT];
-  const int me = threadIdx.x;
-  const int64_t begin = blockIdx.x * tile, end = begin + tile < n ? begin + tile : n;
-  bins[me] = 0;
-  __syncthreads();
-  for (int64_t i = begin + me; i < end; i += DIGIT)
-    atomicAdd(&bins[word(wide, keys, i) >> shift & (DIGIT - 1)], 1u);
-  __syncthreads();
-  counts[static_cast<int64_t>(blockIdx.x) * DIGIT + me] = bins[me];
-}
-
-// counts[blocks][DIGIT] become what comes before within the digit; starts[DIGIT] follow them.
-static __global__ void __launch_bounds__(DIGIT) k_starts(int64_t blocks, int64_t *counts) {
-  __shared__ int64_t shared[DIGIT / 32];
-  const int me = threadIdx.x;
-  int64_t sum = 0;
-  for (int64_t b = 0; b < blocks; b++) {
-    const int64_t own = counts[b * DIGIT + me];
-    counts[b * DIGIT + me] = sum;
-    sum += own;
-  }
-  int64_t total;
-  counts[blocks * DIGIT + me] = k_block_scan(sum, shared, &total);
-}
-
-static __global__ void __launch_bounds__(DIGIT)
-    k_distribute(bool wide, int64_t n, int64_t tile, int shift, words from, words to,
-                 const int64_t *counts) {
-  __shared__ int64_t start[DIGIT];
-  __shared__ unsigned found[DIGIT / 32][DIGIT]; // by warp
-  const int me = threadIdx.x, lane = me & 31, warp = me >> 5;
-  const int64_t begin = blockIdx.x * tile, end = begin + tile < n ? begin + tile : n;
-  start[me] = counts[static_cast<int64_t>(blockIdx.x) * DIGIT + me] +
-              counts[static_cast<int64_t>(gridDim.x) * DIGIT + me];
-#pragma unroll
-  for (int w = 0; w < DIGIT / 32; w++) found[w][me] = 0;
-  __syncthreads();
-  for (int64_t at = begin; at < end; at += DIGIT) {
-    const int64_t i = at + me;
-    const bool there = i < end;
-    const uint64_t key = there ? word(wide, from.keys, i) : 0;
-    const unsigned digit = static_cast<unsigned>(key >> shift) & (DIGIT - 1);
-    // Lanes with this digit.
-    unsigned peers = __ballot_sync(K_FULL_WARP, there);
-#pragma unroll
-    for (int bit = 0; bit < 8; bit++) {
-      const unsigned set = __ballot_sync(K_FULL_WARP, digit >> bit & 1);
-      peers &= digit >> bit & 1 ? set : ~set;
-    }
-    const int rank = __popc(peers & ((1u << lane) - 1));
-    if (there && rank == 0) found[warp][digit] = __popc(peers);
-    __syncthreads();
-    if (there) {
-      int64_t place = start[digit] + rank;
-      for (int w = 0; w < warp; w++) place += found[w][digit];
-      set_word(wide, to.keys, place, key);
-      set_word(wide, to.values, place, word(wide, from.values, i));
-    }
-    __syncthreads();
-    unsigned sum = 0;
-#pragma unroll
-    for (int w = 0; w < DIGIT / 32; w++) {
-      sum += found[w][me];
-      found[w][me] = 0;
-    }
-    start[me] += sum;
-    __syncthreads();
+    k_set_word(to.wide, to.keys, i, static_cast<uint64_t>(key));
+    k_set_word(to.wide, to.values, i, static_cast<uint64_t>(o));
   }
 }
 
@@ -248,9 +138,8 @@ static __global__ void __launch_bounds__(DIGIT)
 // Runs of equal keys
 
 typedef struct runs {
-  const void *keys, *values; // sorted
-  bool wide;
-  int64_t n, unit, bound;
+  cuda_pairs pairs; // sorted
+  int64_t unit, bound;
   cuda_walk free; // of x and o
   void *x;
   const void *o;
@@ -258,6 +147,13 @@ typedef struct runs {
   void *partial; // [ceil(n / PIECE)][2][free.numel]
   const cuda_fault *fault;
 } runs;
+
+__device__ static inline uint64_t key_of(const runs &r, int64_t i) {
+  return k_word(r.pairs.wide, r.pairs.keys, i);
+}
+__device__ static inline int64_t value_of(const runs &r, int64_t i) {
+  return static_cast<int64_t>(k_word(r.pairs.wide, r.pairs.values, i));
+}
 
 template <class U> __device__ static inline U element_of(uint64_t number) {
   U v;
@@ -268,16 +164,15 @@ template <class U> __device__ static inline U element_of(uint64_t number) {
 // The last of each run stays.
 template <class U> __global__ void __launch_bounds__(K_BLOCK) k_write_runs(runs r) {
   if (k_reported(r.fault)) return;
-  for (int64_t i = k_index(); i < r.n * r.free.numel; i += k_stride()) {
+  for (int64_t i = k_index(); i < r.pairs.n * r.free.numel; i += k_stride()) {
     int64_t j = i, at[2];
     const int64_t f = k_digit(&j, r.free.numel);
-    const uint64_t key = word(r.wide, r.keys, j);
+    const uint64_t key = key_of(r, j);
     if (key >= static_cast<uint64_t>(r.bound)) continue;
-    if (j + 1 < r.n && word(r.wide, r.keys, j + 1) == key) continue;
+    if (j + 1 < r.pairs.n && key_of(r, j + 1) == key) continue;
     k_offsets<2>(r.free, f, at);
     static_cast<U *>(r.x)[static_cast<int64_t>(key) * r.unit + at[0]] =
-        r.o ? static_cast<const U *>(r.o)[static_cast<int64_t>(word(r.wide, r.values, j)) + at[1]]
-            : element_of<U>(r.number);
+        r.o ? static_cast<const U *>(r.o)[value_of(r, j) + at[1]] : element_of<U>(r.number);
   }
 }
 
@@ -305,31 +200,31 @@ template <class S, int N> __global__ void __launch_bounds__(K_BLOCK) k_add_runs(
   typedef typename sums<S>::T T;
   if (k_reported(r.fault)) return;
   const int64_t width = r.free.numel;
-  for (int64_t i = k_index(); i < r.n * width; i += k_stride()) {
+  for (int64_t i = k_index(); i < r.pairs.n * width; i += k_stride()) {
     int64_t j = i, at[2];
     const int64_t f = k_digit(&j, width), piece = j / PIECE;
-    const uint64_t key = word(r.wide, r.keys, j);
-    const bool first = j == 0 || word(r.wide, r.keys, j - 1) != key;
+    const uint64_t key = key_of(r, j);
+    const bool first = j == 0 || key_of(r, j - 1) != key;
     if (key >= static_cast<uint64_t>(r.bound) || (!first && j != piece * PIECE)) continue;
-    const int64_t end = (piece + 1) * PIECE < r.n ? (piece + 1) * PIECE : r.n;
+    const int64_t end = (piece + 1) * PIECE < r.pairs.n ? (piece + 1) * PIECE : r.pairs.n;
     k_offsets<2>(r.free, f, at);
     pack_of_sums<S, N> sum;
 #pragma unroll
     for (int k = 0; k < N; k++) sum.v[k] = 0;
     int64_t e = j;
-    for (; e < end && (e == j || word(r.wide, r.keys, e) == key); e++) {
+    for (; e < end && (e == j || key_of(r, e) == key); e++) {
       k_pack<S, N> v;
       if (r.o) {
-        v = static_cast<const k_pack<S, N> *>(
-            r.o)[static_cast<int64_t>(word(r.wide, r.values, e)) + at[1]];
+        v = static_cast<const k_pack<S, N> *>(r.o)[value_of(r, e) + at[1]];
       } else {
 #pragma unroll
         for (int k = 0; k < N; k++) v.v[k] = element_of<S>(r.number);
       }
 #pragma unroll
-      for (int k = 0; k < N; k++) sum.v[k] = sums<S>::add(sum.v[k], static_cast<T>(k_widen(v.v[k])));
+      for (int k = 0; k < N; k++)
+        sum.v[k] = sums<S>::add(sum.v[k], static_cast<T>(k_widen(v.v[k])));
     }
-    const bool last = e < end || e == r.n || word(r.wide, r.keys, e) != key;
+    const bool last = e < end || e == r.pairs.n || key_of(r, e) != key;
     if (first && last)
       add_home<S, N>(r, key, at[0], sum);
     else
@@ -340,21 +235,21 @@ template <class S, int N> __global__ void __launch_bounds__(K_BLOCK) k_add_runs(
 // A thread for each run of several pieces, from the piece in which it begins.
 template <class S, int N> __global__ void __launch_bounds__(K_BLOCK) k_add_long(runs r) {
   if (k_reported(r.fault)) return;
-  const int64_t width = r.free.numel, pieces = (r.n + PIECE - 1) / PIECE;
+  const int64_t width = r.free.numel, pieces = (r.pairs.n + PIECE - 1) / PIECE;
   const pack_of_sums<S, N> *partial = static_cast<const pack_of_sums<S, N> *>(r.partial);
   for (int64_t i = k_index(); i < (pieces - 1) * width; i += k_stride()) {
     int64_t piece = i, at[2];
     const int64_t f = k_digit(&piece, width);
     int64_t end = (piece + 1) * PIECE;
-    const uint64_t key = word(r.wide, r.keys, end - 1);
-    if (key >= static_cast<uint64_t>(r.bound) || word(r.wide, r.keys, end) != key) continue;
-    if (piece > 0 && word(r.wide, r.keys, piece * PIECE - 1) == key) continue;
+    const uint64_t key = key_of(r, end - 1);
+    if (key >= static_cast<uint64_t>(r.bound) || key_of(r, end) != key) continue;
+    if (piece > 0 && key_of(r, piece * PIECE - 1) == key) continue;
     pack_of_sums<S, N> sum = partial[(piece * 2 + 1) * width + f];
     do {
       piece++;
       end += PIECE;
       add_to<S, N>(&sum, partial[piece * 2 * width + f]);
-    } while (end < r.n && word(r.wide, r.keys, end - 1) == key && word(r.wide, r.keys, end) == key);
+    } while (end < r.pairs.n && key_of(r, end - 1) == key && key_of(r, end) == key);
     k_offsets<2>(r.free, f, at);
     add_home<S, N>(r, key, at[0], sum);
   }
@@ -536,7 +431,6 @@ typedef struct sort {
   int64_t n, width; // keys; elements behind each
   int64_t unit, bound;
   bool wide;
-  int64_t tile, blocks; // of the radix sort
 } sort;
 
 static void describe_sort(sort *s, const cuda_indexing *ix) {
@@ -562,17 +456,6 @@ static void describe_sort(sort *s, const cuda_indexing *ix) {
   if (s->unit == 0) s->unit = 1;
   s->bound = x / s->unit + 1;
   s->wide = s->n > UINT32_MAX || s->bound > UINT32_MAX || o > UINT32_MAX || all > UINT32_MAX;
-  s->tile = (s->n / BLOCKS / DIGIT + 1) * DIGIT;
-  if (s->tile < 8 * DIGIT) s->tile = 8 * DIGIT;
-  s->blocks = (s->n + s->tile - 1) / s->tile;
-}
-
-static size_t rounded(size_t bytes) {
-  return (bytes + 63) / 64 * 64;
-}
-
-static size_t word_bytes(const sort *s) {
-  return rounded(static_cast<size_t>(s->n) * (s->wide ? 8 : 4));
 }
 
 size_t cuda_indexing_scratch(const cuda_indexing *ix_) {
@@ -582,11 +465,9 @@ size_t cuda_indexing_scratch(const cuda_indexing *ix_) {
   simplify(&ix);
   describe_sort(&s, &ix);
   if (s.dims == 0) return 0;
-  size_t bytes = 4 * word_bytes(&s);
-  if (s.n > FEW) bytes += rounded(static_cast<size_t>((s.blocks + 1) * DIGIT) * sizeof(int64_t));
   const size_t size = cnn_dtype_table[cnn_dtype_computed(ix.dtype)].bits / 8;
-  bytes += static_cast<size_t>((s.n + PIECE - 1) / PIECE * 2 * s.width) * size;
-  return bytes;
+  return cuda_pairs_scratch(s.n, s.wide) +
+         static_cast<size_t>((s.n + PIECE - 1) / PIECE * 2 * s.width) * size;
 }
 
 // Sorts the points of the dims, and says where everything is. All indices have been checked when
@@ -597,42 +478,19 @@ static cnn_status sort_points(const cnn_call *call, const cuda_indexing *ix, voi
   space points;
   describe_sort(&s, ix);
   make_space(&points, call, ix, s.dims);
-  char *at = static_cast<char *>(scratch);
-  const size_t bytes = word_bytes(&s);
-  words from = {at, at + bytes}, to = {at + 2 * bytes, at + 3 * bytes};
-  int64_t *counts = reinterpret_cast<int64_t *>(at + 4 * bytes);
-  CNN_TRY(CUDA_LAUNCH(call, k_keys, k_grid(call, s.n), K_BLOCK, 0, points, s.wide, from, s.unit,
-                      s.bound));
-  if (s.n > FEW) {
-    for (int shift = 0; s.bound >> shift != 0; shift += 8) {
-      const unsigned blocks = static_cast<unsigned>(s.blocks);
-      CNN_TRY(CUDA_LAUNCH(call, k_digits, blocks, DIGIT, 0, s.wide, s.n, s.tile, shift, from.keys,
-                          counts));
-      CNN_TRY(CUDA_LAUNCH(call, k_starts, 1, DIGIT, 0, s.blocks, counts));
-      CNN_TRY(CUDA_LAUNCH(call, k_distribute, blocks, DIGIT, 0, s.wide, s.n, s.tile, shift, from,
-                          to, counts));
-      const words swap = from;
-      from = to;
-      to = swap;
-    }
-    at += rounded(static_cast<size_t>((s.blocks + 1) * DIGIT) * sizeof(int64_t));
-  } else if (s.n > 1) {
-    CNN_TRY(CUDA_LAUNCH(call, k_rank, k_grid(call, s.n), K_BLOCK, 0, s.wide, s.n, from, to));
-    from = to;
-  }
+  cuda_pairs pairs = cuda_pairs_at(scratch, s.n, s.wide);
+  CNN_TRY(CUDA_LAUNCH(call, k_keys, k_grid(call, s.n), K_BLOCK, 0, points, pairs, s.unit, s.bound));
+  CNN_TRY(cuda_pairs_sort(call, &pairs, s.bound, scratch));
   space rest;
   make_space(&rest, call, ix, ~s.dims);
-  r->keys = from.keys;
-  r->values = from.values;
-  r->wide = s.wide;
-  r->n = s.n;
+  r->pairs = pairs;
   r->unit = s.unit;
   r->bound = s.bound;
   r->free = rest.walk[0];
   r->x = ix->x;
   r->o = ix->o;
   r->number = ix->number;
-  r->partial = at + 4 * bytes;
+  r->partial = static_cast<char *>(scratch) + cuda_pairs_scratch(s.n, s.wide);
   r->fault = rest.fault;
   return CNN_OK;
 }
@@ -668,7 +526,8 @@ cnn_status cuda_indexing_write(const cnn_call *call, const cuda_indexing *ix_, v
     CNN_TRY(sort_points(call, &ix, scratch, &r));
     return by_width(width, [&](auto tag) {
       typedef typename decltype(tag)::type U;
-      return CUDA_LAUNCH(call, k_write_runs<U>, k_grid(call, r.n * r.free.numel), K_BLOCK, 0, r);
+      return CUDA_LAUNCH(call, k_write_runs<U>, k_grid(call, r.pairs.n * r.free.numel), K_BLOCK, 0,
+                         r);
     });
   }
   space s;
@@ -685,10 +544,12 @@ cnn_status cuda_indexing_write(const cnn_call *call, const cuda_indexing *ix_, v
 }
 
 template <class S, int N> static cnn_status add_runs(const cnn_call *call, const runs *r) {
-  CNN_TRY(CUDA_LAUNCH(call, (k_add_runs<S, N>), k_grid(call, r->n * r->free.numel), K_BLOCK, 0, *r));
-  if (r->n <= PIECE) return CNN_OK;
-  const int64_t pieces = (r->n - 1) / PIECE;
-  return CUDA_LAUNCH(call, (k_add_long<S, N>), k_grid(call, pieces * r->free.numel), K_BLOCK, 0, *r);
+  CNN_TRY(CUDA_LAUNCH(call, (k_add_runs<S, N>), k_grid(call, r->pairs.n * r->free.numel), K_BLOCK,
+                      0, *r));
+  if (r->pairs.n <= PIECE) return CNN_OK;
+  const int64_t pieces = (r->pairs.n - 1) / PIECE;
+  return CUDA_LAUNCH(call, (k_add_long<S, N>), k_grid(call, pieces * r->free.numel), K_BLOCK, 0,
+                     *r);
 }
 
 cnn_status cuda_indexing_add(const cnn_call *call, const cuda_indexing *ix_, void *scratch) {
@@ -709,7 +570,8 @@ cnn_status cuda_indexing_add(const cnn_call *call, const cuda_indexing *ix_, voi
     });
   }
   const int size = cnn_dtype_table[ix.dtype].bits / 8;
-  const bool packs = cnn_dtype_is_float(ix.dtype) && !(dims >> (ix.ndim - 1) & 1) && pack(&ix, 16 / size);
+  const bool packs =
+      cnn_dtype_is_float(ix.dtype) && !(dims >> (ix.ndim - 1) & 1) && pack(&ix, 16 / size);
   runs r;
   CNN_TRY(sort_points(call, &ix, scratch, &r));
   return by_sum(call, ix.dtype, [&](auto tag) {

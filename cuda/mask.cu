@@ -73,8 +73,7 @@ static size_t list_bytes(int64_t n) {
   return (static_cast<size_t>(n) * sizeof(int64_t) + 63) / 64 * 64;
 }
 static cnn_status plan_mask(cnn_call *call, const cnn_view *small) {
-  call->scratch_bytes =
-      list_bytes(small->shape[0]) + k_tiles_scratch(cnn_view_numel(&call->in[1]));
+  call->scratch_bytes = list_bytes(small->shape[0]) + k_tiles_scratch(cnn_view_numel(&call->in[1]));
   return CNN_OK;
 }
 static cnn_status plan_mask_select(cnn_call *call) {
@@ -105,9 +104,9 @@ static cnn_status list_places(const cnn_call *call, const cnn_view *large, const
   if (l.unit == 0) l.unit = 1;
   l.n = small->shape[0];
   l.list = static_cast<int64_t *>(call->scratch);
-  CNN_TRY(k_scan(call, l, l.walk.numel,
-                 reinterpret_cast<int64_t *>(static_cast<char *>(call->scratch) +
-                                             list_bytes(l.n))));
+  CNN_TRY(
+      k_scan(call, l, l.walk.numel,
+             reinterpret_cast<int64_t *>(static_cast<char *>(call->scratch) + list_bytes(l.n))));
   cuda_indexing_begin(ix, large);
   ix->ndim = small->ndim;
   ix->n = 1;

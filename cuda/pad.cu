@@ -45,8 +45,7 @@ __global__ void __launch_bounds__(K_BLOCK) k_pad(padding p, S *y, const S *x, S 
     int64_t rest = i, from = 0;
     bool inside = true;
     for (int d = p.ndim - 1; d >= 0; d--) {
-      const int64_t k =
-          source(p.mode, k_digit(&rest, p.y_shape[d]) - p.before[d], p.x_shape[d]);
+      const int64_t k = source(p.mode, k_digit(&rest, p.y_shape[d]) - p.before[d], p.x_shape[d]);
       inside = inside && k >= 0;
       from += k * p.x_strides[d];
     }

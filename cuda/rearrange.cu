@@ -35,8 +35,7 @@ typedef struct rolling {
   int64_t strides[CNN_MAX_DIMS];
 } rolling;
 
-template <class S>
-__global__ void __launch_bounds__(K_BLOCK) k_roll(rolling r, const S *x, S *y) {
+template <class S> __global__ void __launch_bounds__(K_BLOCK) k_roll(rolling r, const S *x, S *y) {
   for (int64_t i = k_index(); i < r.numel; i += k_stride()) {
     int64_t rest = i < r.shift ? i + r.numel - r.shift : i - r.shift, from = 0;
     for (int d = r.ndim - 1; d >= 0; d--) {
@@ -103,9 +102,7 @@ typedef struct repeats {
     }
     return 0;
   }
-  __device__ void emit(int64_t i, int64_t before, int64_t) const {
-    starts[i] = before;
-  }
+  __device__ void emit(int64_t i, int64_t before, int64_t) const { starts[i] = before; }
 } repeats;
 
 static repeats repeats_of(const cnn_call *call) {

@@ -12,6 +12,7 @@
 # make install    PREFIX=/usr/local, DESTDIR= for packagers
 # make rock       packs this tree's last commit into a source rock, by luarocks
 # make packaging  proves install, luarocks and the source rock in temporary folders
+# make cuda       builds the plugin for GPUs (docs/cuda.md); make test-cuda-sim: tests it without one
 # make env        prints what lets scripts run from the tree: eval "$(make -s env)"
 # make clean
 #
@@ -122,6 +123,7 @@ all:
 	@$(MAKE) $(SUB) modules
 	@$(if $(filter-out $(PLUGINS_FOUND),$(PLUGINS)),echo 'note: built without $(filter-out \
 	  $(PLUGINS_FOUND),$(PLUGINS)): its headers are missing ("make test" installs them)',:)
+	@$(if $(NVCC),$(if $(CUDA_BUILT),:,echo 'note: nvcc is here: "make cuda" builds the plugin for GPUs'),:)
 
 modules: $(LUA_DIR)/core.so $(OUT)/libcnn.so $(OUT)/libcnn.a $(PLUGIN_LINKS)
 
@@ -245,7 +247,7 @@ tsan:
 lint:
 	$(setup) build lint
 	@luacheck -q .
-	@clang-format --dry-run -Werror $(sort $(shell find csrc spec bench examples -name '*.[ch]'))
+	@clang-format --dry-run -Werror $(sort $(shell find csrc spec bench examples -name '*.[ch]') $(wildcard cuda/*.[ch] cuda/*.cu cuda/*.cuh cuda/check/*.[ch]))
 	@$(foreach cc,gcc clang,$(MAKE) $(SUB) modules c-tests bench-c WERROR=1 CC=$(cc) BUILD=$(BUILD)/lint/$(cc) &&) :
 
 # ---- What is generated -------------------------------------------------------------------------
@@ -272,8 +274,8 @@ install:
 	$(INSTALL) -d $(DESTDIR)$(INST_BINDIR) $(DESTDIR)$(INST_LIBDIR)/cnn \
 	  $(sort $(dir $(LUA_FILES:%=$(DESTDIR)$(INST_LUADIR)/%)))
 	$(foreach f,$(LUA_FILES),$(INSTALL) -m 644 lua/$f $(DESTDIR)$(INST_LUADIR)/$f &&) :
-	$(INSTALL) -m 755 $(LUA_DIR)/core.so $(PLUGIN_SO) $(DESTDIR)$(INST_LIBDIR)/cnn
-	$(STRIP) -g $(addprefix $(DESTDIR)$(INST_LIBDIR)/cnn/,core.so $(notdir $(PLUGIN_SO)))
+	$(INSTALL) -m 755 $(LUA_DIR)/core.so $(PLUGIN_SO) $(CUDA_BUILT) $(DESTDIR)$(INST_LIBDIR)/cnn
+	$(STRIP) -g $(addprefix $(DESTDIR)$(INST_LIBDIR)/cnn/,core.so $(notdir $(PLUGIN_SO) $(CUDA_BUILT)))
 	$(INSTALL) -m 755 bin/cnn $(DESTDIR)$(INST_BINDIR)/cnn
 
 uninstall:

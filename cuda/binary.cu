@@ -9,9 +9,7 @@
 #define K(c) (static_cast<T>(c))
 #define P(i) p[i]
 
-template <class S> struct f_params {
-  k_computed<S> p[4];
-};
+template <class S> struct f_params { k_computed<S> p[4]; };
 
 // The dtype that a call computes in: a mask comes first or second, never last.
 static cnn_dtype computed_in(const cnn_call *call) {

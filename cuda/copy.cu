@@ -15,10 +15,11 @@ template <class I, class T> __device__ inline I to_int(T v) {
                                 : sizeof(I) == 2 ? 32768.0
                                                  : (I(-1) > 0 ? 256.0 : 128.0));
   if (v <= low) return static_cast<I>(low);
-  if (v >= high) return static_cast<I>(sizeof(I) == 8   ? 9223372036854775807LL
-                                       : sizeof(I) == 4 ? 2147483647LL
-                                       : sizeof(I) == 2 ? 32767LL
-                                                        : (I(-1) > 0 ? 255LL : 127LL));
+  if (v >= high)
+    return static_cast<I>(sizeof(I) == 8   ? 9223372036854775807LL
+                          : sizeof(I) == 4 ? 2147483647LL
+                          : sizeof(I) == 2 ? 32767LL
+                                           : (I(-1) > 0 ? 255LL : 127LL));
   return static_cast<I>(v);
 }
 
@@ -39,16 +40,12 @@ template <class To, class From> struct f_convert {
   typedef To Out;
   typedef From A;
   static constexpr int arity = 1;
-  __device__ To operator()(From s) const {
-    return convert<To, From>::apply(s);
-  }
+  __device__ To operator()(From s) const { return convert<To, From>::apply(s); }
 };
 template <class S> struct f_same {
   typedef S Out, A;
   static constexpr int arity = 1;
-  __device__ S operator()(S s) const {
-    return s;
-  }
+  __device__ S operator()(S s) const { return s; }
 };
 
 // ---------------------------------------------------------------------------------------------
@@ -59,8 +56,8 @@ template <class S> struct f_same {
 
 template <class S>
 __global__ void __launch_bounds__(TILE *ROWS)
-    k_transpose(S *to, const S *from, cuda_walk outer, int64_t rows, int64_t columns, int64_t to_row,
-                int64_t from_column) {
+    k_transpose(S *to, const S *from, cuda_walk outer, int64_t rows, int64_t columns,
+                int64_t to_row, int64_t from_column) {
   __shared__ S tile[TILE][TILE + 1];
   int64_t at[2];
   for (int64_t o = blockIdx.z; o < outer.numel; o += gridDim.z) {
@@ -76,8 +73,7 @@ __global__ void __launch_bounds__(TILE *ROWS)
     __syncthreads();
     for (int j = threadIdx.y; j < TILE; j += ROWS) {
       const int64_t row = row0 + j, column = column0 + threadIdx.x;
-      if (row < rows && column < columns)
-        to[at[0] + row * to_row + column] = tile[threadIdx.x][j];
+      if (row < rows && column < columns) to[at[0] + row * to_row + column] = tile[threadIdx.x][j];
     }
     __syncthreads();
   }

@@ -80,8 +80,9 @@ template <class S> __global__ void __launch_bounds__(K_BLOCK) k_row(S *y, row r)
   const int64_t half = r.from_both_ends ? r.n / 2 : r.n;
   for (int64_t i = k_index(); i < r.n; i += k_stride()) {
     if (r.integral) {
-      y[i] = k_narrow<S>(static_cast<k_computed<S>>(static_cast<int64_t>(
-          static_cast<uint64_t>(r.first) + static_cast<uint64_t>(i) * static_cast<uint64_t>(r.by))));
+      y[i] = k_narrow<S>(static_cast<k_computed<S>>(
+          static_cast<int64_t>(static_cast<uint64_t>(r.first) +
+                               static_cast<uint64_t>(i) * static_cast<uint64_t>(r.by))));
       continue;
     }
     double v = i < half ? r.start + r.step * static_cast<double>(i)

@@ -10,6 +10,8 @@
 
 CUDA_HOME ?= $(firstword $(wildcard /usr/local/cuda /opt/cuda) /usr/local/cuda)
 NVCC ?= $(firstword $(shell command -v nvcc 2>/dev/null) $(wildcard $(CUDA_HOME)/bin/nvcc))
+# The plugin, where it has been built: it is installed then.
+CUDA_BUILT = $(wildcard $(OUT)/cnn_cuda.so)
 CUDA_ALL := 80 86 89 90 100 120
 # What was asked for last, else what compiles fastest.
 CUDA_ARCHS ?= $(or $(shell cat $(OUT)/obj/cuda/archs 2>/dev/null),90)
@@ -17,7 +19,8 @@ CUDA_ARCHS ?= $(or $(shell cat $(OUT)/obj/cuda/archs 2>/dev/null),90)
 CUDA_C := $(wildcard cuda/*.c)
 CUDA_CU := $(wildcard cuda/*.cu)
 # What the plugin has of the core: files without state.
-CUDA_CORE := base/dtype base/shape base/status base/device engine/call engine/product
+CUDA_CORE := base/dtype base/shape base/status base/device engine/call engine/product \
+  engine/window
 CUDA_OBJ := $(CUDA_C:cuda/%.c=$(OUT)/obj/cuda/%.o) $(CUDA_CORE:%=$(OUT)/obj/cuda/core/%.o)
 CUDA_KERNELS := $(CUDA_CU:cuda/%.cu=$(OUT)/obj/cuda/%.cu.o)
 

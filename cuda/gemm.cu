@@ -26,21 +26,11 @@ __device__ static inline void offsets(const cnn_product_dim *d, int n, int64_t a
 }
 
 // Integers wrap around: their products are made without a sign.
-template <class S> struct product_type {
-  typedef uint64_t type;
-};
-template <> struct product_type<float> {
-  typedef float type;
-};
-template <> struct product_type<double> {
-  typedef double type;
-};
-template <> struct product_type<k_f16> {
-  typedef float type;
-};
-template <> struct product_type<k_bf16> {
-  typedef float type;
-};
+template <class S> struct product_type { typedef uint64_t type; };
+template <> struct product_type<float> { typedef float type; };
+template <> struct product_type<double> { typedef double type; };
+template <> struct product_type<k_f16> { typedef float type; };
+template <> struct product_type<k_bf16> { typedef float type; };
 
 template <class S>
 __global__ void __launch_bounds__(BLOCK)
@@ -62,8 +52,10 @@ __global__ void __launch_bounds__(BLOCK)
       for (int64_t k0 = 0; k0 < d.k; k0 += DEPTH) {
         for (int i = threadIdx.x; i < TILE * DEPTH; i += BLOCK) {
           // Neighbouring threads read along the dim that lies densely.
-          const int ar = d.a_cs == 1 ? i / DEPTH : i % TILE, ak = d.a_cs == 1 ? i % DEPTH : i / TILE;
-          const int bc = d.b_rs == 1 ? i / DEPTH : i % TILE, bk = d.b_rs == 1 ? i % DEPTH : i / TILE;
+          const int ar = d.a_cs == 1 ? i / DEPTH : i % TILE,
+                    ak = d.a_cs == 1 ? i % DEPTH : i / TILE;
+          const int bc = d.b_rs == 1 ? i / DEPTH : i % TILE,
+                    bk = d.b_rs == 1 ? i % DEPTH : i / TILE;
           as[ak][ar] = row0 + ar < d.m && k0 + ak < d.k
                            ? static_cast<T>(k_widen(a[(row0 + ar) * d.a_rs + (k0 + ak) * d.a_cs]))
                            : T(0);

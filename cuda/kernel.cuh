@@ -19,10 +19,10 @@
 // Launches on the call's stream; the value is a cnn_status. Template arguments with commas need
 // parentheses around the kernel. An empty grid launches nothing.
 #define CUDA_LAUNCH(call, kernel, grid, block, shared, ...)                                        \
-  (k_empty(grid) ? CNN_OK                                                                          \
-                 : cuda_launched(call, LAUNCH(kernel, grid, block, shared,                         \
-                                              static_cast<cudaStream_t>((call)->stream),           \
-                                              __VA_ARGS__)))
+  (k_empty(grid)                                                                                   \
+       ? CNN_OK                                                                                    \
+       : cuda_launched(call, LAUNCH(kernel, grid, block, shared,                                   \
+                                    static_cast<cudaStream_t>((call)->stream), __VA_ARGS__)))
 
 static inline bool k_empty(dim3 grid) {
   return grid.x == 0 || grid.y == 0 || grid.z == 0;
@@ -40,36 +40,18 @@ struct k_bool {
 };
 
 // The type that a stored type is computed in.
-template <class S> struct k_types {
-  typedef S computed;
-};
-template <> struct k_types<k_f16> {
-  typedef float computed;
-};
-template <> struct k_types<k_bf16> {
-  typedef float computed;
-};
-template <> struct k_types<k_bool> {
-  typedef uint8_t computed;
-};
+template <class S> struct k_types { typedef S computed; };
+template <> struct k_types<k_f16> { typedef float computed; };
+template <> struct k_types<k_bf16> { typedef float computed; };
+template <> struct k_types<k_bool> { typedef uint8_t computed; };
 template <class S> using k_computed = typename k_types<S>::computed;
 
-template <class T> struct k_is_float {
-  static constexpr bool value = false;
-};
-template <> struct k_is_float<float> {
-  static constexpr bool value = true;
-};
-template <> struct k_is_float<double> {
-  static constexpr bool value = true;
-};
+template <class T> struct k_is_float { static constexpr bool value = false; };
+template <> struct k_is_float<float> { static constexpr bool value = true; };
+template <> struct k_is_float<double> { static constexpr bool value = true; };
 
-template <class T> struct k_is_bool {
-  static constexpr bool value = false;
-};
-template <> struct k_is_bool<k_bool> {
-  static constexpr bool value = true;
-};
+template <class T> struct k_is_bool { static constexpr bool value = false; };
+template <> struct k_is_bool<k_bool> { static constexpr bool value = true; };
 
 // A stored element as its computed type, and back.
 template <class S> __device__ inline S k_widen(S s) {
@@ -86,19 +68,13 @@ __device__ inline uint8_t k_widen(k_bool s) {
 }
 
 template <class S> struct k_store {
-  template <class T> __device__ static S from(T v) {
-    return static_cast<S>(v);
-  }
+  template <class T> __device__ static S from(T v) { return static_cast<S>(v); }
 };
 template <> struct k_store<k_f16> {
-  __device__ static k_f16 from(float v) {
-    return __float2half_rn(v);
-  }
+  __device__ static k_f16 from(float v) { return __float2half_rn(v); }
 };
 template <> struct k_store<k_bf16> {
-  __device__ static k_bf16 from(float v) {
-    return __float2bfloat16_rn(v);
-  }
+  __device__ static k_bf16 from(float v) { return __float2bfloat16_rn(v); }
 };
 template <> struct k_store<k_bool> {
   template <class T> __device__ static k_bool from(T v) {
@@ -113,9 +89,7 @@ template <class S, class T> __device__ inline S k_narrow(T v) {
 // From a dtype to a type: k_by_float(call, dtype, [&](auto tag) { typedef typename
 // decltype(tag)::type S; return ...; }) calls the function with the tag of the stored type.
 
-template <class S> struct k_tag {
-  typedef S type;
-};
+template <class S> struct k_tag { typedef S type; };
 
 static inline cnn_status k_no_dtype(const cnn_call *call, cnn_dtype dtype) {
   return cnn_fail(call->ctx, CNN_DTYPE, "not defined for %s tensors on cuda",
@@ -182,12 +156,8 @@ template <class V> __device__ inline void k_put(cnn_dtype dtype, void *data, int
   switch (dtype) {
   case CNN_F32: static_cast<float *>(data)[i] = static_cast<float>(v); break;
   case CNN_F64: static_cast<double *>(data)[i] = static_cast<double>(v); break;
-  case CNN_F16:
-    static_cast<k_f16 *>(data)[i] = k_narrow<k_f16>(static_cast<float>(v));
-    break;
-  case CNN_BF16:
-    static_cast<k_bf16 *>(data)[i] = k_narrow<k_bf16>(static_cast<float>(v));
-    break;
+  case CNN_F16: static_cast<k_f16 *>(data)[i] = k_narrow<k_f16>(static_cast<float>(v)); break;
+  case CNN_BF16: static_cast<k_bf16 *>(data)[i] = k_narrow<k_bf16>(static_cast<float>(v)); break;
   case CNN_I64: static_cast<int64_t *>(data)[i] = static_cast<int64_t>(v); break;
   case CNN_I32: static_cast<int32_t *>(data)[i] = static_cast<int32_t>(v); break;
   case CNN_I16: static_cast<int16_t *>(data)[i] = static_cast<int16_t>(v); break;
@@ -310,7 +280,8 @@ template <class T, class F> __device__ inline T k_warp_reduce(T v, F combine) {
 
 // blockDim.x is a multiple of 32 and at most 1024. `shared` holds 32 elements, and is free again
 // when the function returns.
-template <class T, class F> __device__ inline T k_block_reduce(T v, T *shared, T identity, F combine) {
+template <class T, class F>
+__device__ inline T k_block_reduce(T v, T *shared, T identity, F combine) {
   const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, warps = blockDim.x >> 5;
   v = k_warp_reduce(v, combine);
   if (warps == 1) return v;
@@ -344,20 +315,14 @@ template <class T> __device__ inline T k_block_scan(T v, T *shared, T *total) {
 }
 
 struct k_sum {
-  template <class T> __device__ T operator()(T a, T b) const {
-    return a + b;
-  }
+  template <class T> __device__ T operator()(T a, T b) const { return a + b; }
 };
 // NaN wins.
 struct k_max {
-  template <class T> __device__ T operator()(T a, T b) const {
-    return a > b || a != a ? a : b;
-  }
+  template <class T> __device__ T operator()(T a, T b) const { return a > b || a != a ? a : b; }
 };
 struct k_min {
-  template <class T> __device__ T operator()(T a, T b) const {
-    return a < b || a != a ? a : b;
-  }
+  template <class T> __device__ T operator()(T a, T b) const { return a < b || a != a ? a : b; }
 };
 
 // ---------------------------------------------------------------------------------------------

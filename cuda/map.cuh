@@ -23,15 +23,9 @@ typedef struct k_map_form {
   cuda_walk walk;
 } k_map_form;
 
-template <class F, int K> struct k_operand {
-  typedef typename F::A type;
-};
-template <class F> struct k_operand<F, 1> {
-  typedef typename F::B type;
-};
-template <class F> struct k_operand<F, 2> {
-  typedef typename F::C type;
-};
+template <class F, int K> struct k_operand { typedef typename F::A type; };
+template <class F> struct k_operand<F, 1> { typedef typename F::B type; };
+template <class F> struct k_operand<F, 2> { typedef typename F::C type; };
 
 template <class F> using k_operand_b = typename k_operand<F, (F::arity > 1 ? 1 : 0)>::type;
 template <class F> using k_operand_c = typename k_operand<F, (F::arity > 2 ? 2 : 0)>::type;
@@ -70,8 +64,7 @@ __device__ inline void k_load(const k_map_form &m, int k, int64_t pack, T consta
 
 template <class F>
 __device__ inline typename F::Out k_apply(const F &f, const typename F::A &a,
-                                          const k_operand_b<F> &b,
-                                          const k_operand_c<F> &c) {
+                                          const k_operand_b<F> &b, const k_operand_c<F> &c) {
   if constexpr (F::arity == 1)
     return f(a);
   else if constexpr (F::arity == 2)

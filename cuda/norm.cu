@@ -33,8 +33,9 @@ __device__ static inline double root(double x) {
   return 1 / sqrt(x);
 }
 
-template <class T> __device__ inline T parameter(const void *p, cnn_dtype dtype, const cuda_walk &w,
-                                                 int64_t i, T otherwise) {
+template <class T>
+__device__ inline T parameter(const void *p, cnn_dtype dtype, const cuda_walk &w, int64_t i,
+                              T otherwise) {
   return p ? k_get<T>(dtype, p, k_offset(w, i)) : otherwise;
 }
 

@@ -25,9 +25,7 @@ extern "C" void cuda_reduce_make(k_reduce_form *f, const cnn_call *call, const c
   const int64_t along = reduced ? f->reduced.strides[0][reduced - 1] : 0;
   const bool columns = kept > 0 && f->kept.strides[0][kept - 1] == 1 && along != 1 &&
                        f->kept.shape[kept - 1] >= 16 && f->count > 1;
-  f->mode = columns          ? K_REDUCE_COLUMNS
-            : f->count > 512 ? K_REDUCE_BLOCKS
-                             : K_REDUCE_WARPS;
+  f->mode = columns ? K_REDUCE_COLUMNS : f->count > 512 ? K_REDUCE_BLOCKS : K_REDUCE_WARPS;
   // Pieces, as long as the results alone don't fill the device.
   const int64_t blocks = columns ? (f->outputs + 31) / 32 : f->outputs;
   const int64_t room = static_cast<int64_t>(cuda_processors(call)) * 4;
@@ -49,15 +47,9 @@ extern "C" void cuda_reduce_make(k_reduce_form *f, const cnn_call *call, const c
 template <class T_> struct fold_sum {
   typedef T_ T, Acc;
   double scale; // 1, or one over the count
-  __device__ Acc zero() const {
-    return 0;
-  }
-  __device__ Acc take(Acc a, T x, int64_t) const {
-    return a + x;
-  }
-  __device__ Acc merge(Acc a, Acc b) const {
-    return a + b;
-  }
+  __device__ Acc zero() const { return 0; }
+  __device__ Acc take(Acc a, T x, int64_t) const { return a + x; }
+  __device__ Acc merge(Acc a, Acc b) const { return a + b; }
   __device__ void store(const k_reduce_form &f, int64_t o, Acc a) const {
     if (scale == 1)
       k_put(f.out_dtype[0], f.out[0], o, a);
@@ -68,15 +60,9 @@ template <class T_> struct fold_sum {
 
 template <class T_> struct fold_product {
   typedef T_ T, Acc;
-  __device__ Acc zero() const {
-    return 1;
-  }
-  __device__ Acc take(Acc a, T x, int64_t) const {
-    return a * x;
-  }
-  __device__ Acc merge(Acc a, Acc b) const {
-    return a * b;
-  }
+  __device__ Acc zero() const { return 1; }
+  __device__ Acc take(Acc a, T x, int64_t) const { return a * x; }
+  __device__ Acc merge(Acc a, Acc b) const { return a * b; }
   __device__ void store(const k_reduce_form &f, int64_t o, Acc a) const {
     k_put(f.out_dtype[0], f.out[0], o, a);
   }
@@ -88,15 +74,9 @@ template <class T_> struct fold_count {
   typedef T_ T;
   typedef int64_t Acc;
   int of;
-  __device__ Acc zero() const {
-    return 0;
-  }
-  __device__ Acc take(Acc a, T x, int64_t) const {
-    return a + (x != 0);
-  }
-  __device__ Acc merge(Acc a, Acc b) const {
-    return a + b;
-  }
+  __device__ Acc zero() const { return 0; }
+  __device__ Acc take(Acc a, T x, int64_t) const { return a + (x != 0); }
+  __device__ Acc merge(Acc a, Acc b) const { return a + b; }
   __device__ void store(const k_reduce_form &f, int64_t o, Acc a) const {
     k_put(f.out_dtype[0], f.out[0], o,
           of == COUNT_ALL   ? static_cast<int64_t>(a == f.count)
@@ -106,17 +86,13 @@ template <class T_> struct fold_count {
 };
 
 // Count, mean and sum of squared deviations (Welford; Chan, Golub, LeVeque 1979).
-template <class T> struct moments {
-  T n, mean, squares;
-};
+template <class T> struct moments { T n, mean, squares; };
 template <class T_> struct fold_moments {
   typedef T_ T;
   typedef moments<T> Acc;
   double correction;
   bool root;
-  __device__ Acc zero() const {
-    return Acc{0, 0, 0};
-  }
+  __device__ Acc zero() const { return Acc{0, 0, 0}; }
   __device__ Acc take(Acc a, T x, int64_t) const {
     const T n = a.n + 1, d = x - a.mean, mean = a.mean + d / n;
     return Acc{n, mean, a.squares + d * (x - mean)};
@@ -135,24 +111,18 @@ template <class T_> struct fold_moments {
 };
 
 // The largest, and the sum of e^(x - largest).
-template <class T> struct exps {
-  T top, sum;
-};
+template <class T> struct exps { T top, sum; };
 template <class T_> struct fold_exps {
   typedef T_ T;
   typedef exps<T> Acc;
-  __device__ Acc zero() const {
-    return Acc{-static_cast<T>(INFINITY), 0};
-  }
+  __device__ Acc zero() const { return Acc{-static_cast<T>(INFINITY), 0}; }
   __device__ static T power(T x) {
     if constexpr (sizeof(T) == 4)
       return expf(x);
     else
       return exp(x);
   }
-  __device__ Acc take(Acc a, T x, int64_t) const {
-    return merge(a, Acc{x, 1});
-  }
+  __device__ Acc take(Acc a, T x, int64_t) const { return merge(a, Acc{x, 1}); }
   __device__ Acc merge(Acc a, Acc b) const {
     if (a.sum == 0) return b;
     if (b.sum == 0) return a;
@@ -173,9 +143,7 @@ template <class T_> struct fold_norm {
   typedef T_ T, Acc;
   int kind;
   double p;
-  __device__ Acc zero() const {
-    return kind == NORM_MIN ? static_cast<T>(INFINITY) : 0;
-  }
+  __device__ Acc zero() const { return kind == NORM_MIN ? static_cast<T>(INFINITY) : 0; }
   __device__ Acc take(Acc a, T x, int64_t) const {
     const T v = x < 0 ? -x : x;
     switch (kind) {
@@ -235,15 +203,13 @@ static void make(k_reduce_form *f, const cnn_call *call) {
 static cnn_status count(cnn_call *call, int of) {
   k_reduce_form f;
   make(&f, call);
-  return k_reduce_by(call, computed_of(f.dtype), &f, [&](auto tag) {
-    return fold_count<typename decltype(tag)::type>{of};
-  });
+  return k_reduce_by(call, computed_of(f.dtype), &f,
+                     [&](auto tag) { return fold_count<typename decltype(tag)::type>{of}; });
 }
 
 static cnn_status sum(cnn_call *call, k_reduce_form *f, cnn_dtype dtype, double scale) {
-  return k_reduce_by(call, computed_of(dtype), f, [&](auto tag) {
-    return fold_sum<typename decltype(tag)::type>{scale};
-  });
+  return k_reduce_by(call, computed_of(dtype), f,
+                     [&](auto tag) { return fold_sum<typename decltype(tag)::type>{scale}; });
 }
 
 // Bools are added by "or", and multiplied by "and".
@@ -263,9 +229,8 @@ static cnn_status run_prod(cnn_call *call) {
   k_reduce_form f;
   if (call->out[0].dtype == CNN_BOOL) return count(call, COUNT_ALL);
   make(&f, call);
-  return k_reduce_by(call, computed_of(call->out[0].dtype), &f, [&](auto tag) {
-    return fold_product<typename decltype(tag)::type>();
-  });
+  return k_reduce_by(call, computed_of(call->out[0].dtype), &f,
+                     [&](auto tag) { return fold_product<typename decltype(tag)::type>(); });
 }
 
 // The dims in which x is larger than the shape it is summed to.
@@ -304,8 +269,8 @@ static cnn_status variance(cnn_call *call, bool root) {
   double correction = call->args[2].kind == CNN_INT ? static_cast<double>(call->args[2].i) : 1;
   if (cnn_has(call->args, 4)) correction = cnn_arg_number(&call->args[4]);
   return f.dtype == CNN_F64
-             ? k_reduce_launch<k_direct<double, double>>(
-                   call, fold_moments<double>{correction, root}, &f)
+             ? k_reduce_launch<k_direct<double, double>>(call,
+                                                         fold_moments<double>{correction, root}, &f)
              : k_reduce_launch<k_converted<float>>(call, fold_moments<float>{correction, root}, &f);
 }
 static cnn_status run_var(cnn_call *call) {

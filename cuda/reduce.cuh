@@ -48,9 +48,7 @@ template <class S, class T> struct k_direct {
 };
 template <class T> struct k_converted {
   static constexpr bool quick = false;
-  __device__ static T get(const k_reduce_form &f, int64_t i) {
-    return k_get<T>(f.dtype, f.x, i);
-  }
+  __device__ static T get(const k_reduce_form &f, int64_t i) { return k_get<T>(f.dtype, f.x, i); }
 };
 
 #define K_REDUCE_BLOCK 256
@@ -84,8 +82,7 @@ __device__ inline typename Fold::Acc k_fold(const Fold &fold, const k_reduce_for
     return a;
   }
 #pragma unroll 1
-  for (; r < end; r += step)
-    a = fold.take(a, Load::get(f, base + k_offset(f.reduced, r)), r + 1);
+  for (; r < end; r += step) a = fold.take(a, Load::get(f, base + k_offset(f.reduced, r)), r + 1);
   return a;
 }
 
@@ -151,8 +148,7 @@ __global__ void __launch_bounds__(K_REDUCE_BLOCK) k_reduce_merge(Fold fold, k_re
   const Acc *partial = static_cast<const Acc *>(f.partial);
   const int lane = threadIdx.x & 31;
   const int64_t warps = K_REDUCE_BLOCK / 32;
-  for (int64_t o = blockIdx.x * warps + (threadIdx.x >> 5); o < f.outputs;
-       o += gridDim.x * warps) {
+  for (int64_t o = blockIdx.x * warps + (threadIdx.x >> 5); o < f.outputs; o += gridDim.x * warps) {
     Acc a = fold.zero();
     for (int64_t i = lane; i < f.pieces; i += 32) a = fold.merge(a, partial[i * f.outputs + o]);
     a = k_warp_reduce(a, [&](Acc x, Acc y) { return fold.merge(x, y); });
@@ -174,18 +170,20 @@ cnn_status k_reduce_launch(const cnn_call *call, const Fold &fold, k_reduce_form
                       *f));
   if (f->pieces == 1) return CNN_OK;
   const int64_t blocks = (f->outputs + warps - 1) / warps;
-  return CUDA_LAUNCH(call, k_reduce_merge<Fold>, static_cast<unsigned>(blocks < most ? blocks : most),
-                     K_REDUCE_BLOCK, 0, fold, *f);
+  return CUDA_LAUNCH(call, k_reduce_merge<Fold>,
+                     static_cast<unsigned>(blocks < most ? blocks : most), K_REDUCE_BLOCK, 0, fold,
+                     *f);
 }
 
 // Runs the fold that `make` gives for the type computed in: make(k_tag<T>()). Elements are
 // converted to `computed` (CNN_F32, CNN_F64 or CNN_I64).
 template <class Make>
 cnn_status k_reduce_by(const cnn_call *call, cnn_dtype computed, k_reduce_form *f, Make make) {
-  const bool natural = cnn_dtype_is_float(f->dtype) ? cnn_dtype_computed(f->dtype) == computed
-                                                    : computed == CNN_I64;
+  const bool natural =
+      cnn_dtype_is_float(f->dtype) ? cnn_dtype_computed(f->dtype) == computed : computed == CNN_I64;
   if (!natural) {
-    if (computed == CNN_F32) return k_reduce_launch<k_converted<float>>(call, make(k_tag<float>()), f);
+    if (computed == CNN_F32)
+      return k_reduce_launch<k_converted<float>>(call, make(k_tag<float>()), f);
     if (computed == CNN_F64)
       return k_reduce_launch<k_converted<double>>(call, make(k_tag<double>()), f);
     return k_reduce_launch<k_converted<int64_t>>(call, make(k_tag<int64_t>()), f);

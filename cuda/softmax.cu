@@ -10,9 +10,7 @@
 
 #define BLOCK 256
 
-template <class T> struct state {
-  T top, sum;
-};
+template <class T> struct state { T top, sum; };
 
 __device__ static inline float power(float x) {
   return expf(x);
@@ -105,7 +103,8 @@ __global__ void __launch_bounds__(BLOCK) k_softmax(job j) {
 }
 
 // dx = y (dy - sum(dy y)), of the logarithm dy - e^y sum(dy).
-template <class S, bool logs, int by> __global__ void __launch_bounds__(BLOCK) k_softmax_backward(job j) {
+template <class S, bool logs, int by>
+__global__ void __launch_bounds__(BLOCK) k_softmax_backward(job j) {
   typedef k_computed<S> T;
   __shared__ T shared[32];
   for (int64_t line = first_line<by>(); line < j.lines.outer.numel; line += line_step<by>()) {
@@ -161,8 +160,7 @@ template <bool logs> static cnn_status run_forward(cnn_call *call) {
         return CUDA_LAUNCH(call, (k_softmax<Out, true, logs, BY_THREAD>), grid, BLOCK, 0, j);
       case BY_WARP:
         return CUDA_LAUNCH(call, (k_softmax<Out, true, logs, BY_WARP>), grid, BLOCK, 0, j);
-      default:
-        return CUDA_LAUNCH(call, (k_softmax<Out, true, logs, BY_BLOCK>), grid, BLOCK, 0, j);
+      default: return CUDA_LAUNCH(call, (k_softmax<Out, true, logs, BY_BLOCK>), grid, BLOCK, 0, j);
       }
     return CUDA_LAUNCH(call, (k_softmax<Out, false, logs, BY_BLOCK>),
                        blocks_of(call, j.lines.outer.numel), BLOCK, 0, j);

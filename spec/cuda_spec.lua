@@ -247,3 +247,49 @@ describe("cuda.kernel", function()
     helper.raises("parameter 1 is \"struct s x\"", cuda.kernel, "__global__ void f(struct s x) {}", "f")
   end)
 end)
+
+describe("errors of kernels", function()
+  local lacks = {}
+  for _, name in ipairs(cuda.missing_ops()) do lacks[name] = true end
+  if lacks.index_select then return end
+
+  it("are raised by the next synchronisation, and then over", function()
+    local x, bad = on_gpu { 1, 2, 3 }, cnn.tensor({ 2, 7 }, { dtype = "int64" }):to("cuda")
+    local y = x:index_select(1, bad)
+    helper.raises("index_select: index 7 is out of range: it must be 1 to 3", function() return y:cpu() end)
+    assert.equal(6, x:sum():item())
+    y = x:index_select(1, bad)
+    helper.raises("index 7 is out of range", cnn.synchronize, "cuda")
+    cnn.synchronize("cuda")
+    assert.equal(2, y:numel())
+  end)
+
+  it("are raised by the line that made them, if asked for", function()
+    local x, bad = on_gpu { 1, 2, 3 }, cnn.tensor({ 0 }, { dtype = "int64" }):to("cuda")
+    cuda.set_sync(true)
+    local ok, message = pcall(function() return x:index_select(1, bad) end)
+    cuda.set_sync(false)
+    assert.is_false(ok)
+    assert.truthy(message:find("index_select: index 0 is out of range", 1, true), message)
+    assert.equal(6, x:sum():item())
+  end)
+end)
+
+local has_ffi, ffi = pcall(require, "ffi")
+if has_ffi then
+  describe("a child of this process", function()
+    it("can't use the GPUs, and is told so", function()
+      ffi.cdef [[int fork(void); int waitpid(int, int *, int); void _exit(int);]]
+      local x = on_gpu { 1, 2, 3 }
+      local child = ffi.C.fork()
+      if child == 0 then
+        local ok, message = pcall(function() return x + 1 end)
+        ffi.C._exit((not ok and tostring(message):find("forked", 1, true)) and 7 or 1)
+      end
+      local status = ffi.new("int[1]")
+      ffi.C.waitpid(child, status, 0)
+      assert.equal(7, math.floor(status[0] / 256))
+      assert.equal(6, x:sum():item())
+    end)
+  end)
+end

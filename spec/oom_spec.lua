@@ -71,6 +71,51 @@ describe("the ladder", function()
     end)
   end)
 
+  -- Work that stops for want of room in its midst goes on there after the collection: nothing is done twice.
+  it("does so within a Sequential's forward, a backward and a step, which go on where they stopped", function()
+    local size, rows = 512, 2048 -- 1 MiB of weights a layer, 4 MiB a value
+    local function run(fill)
+      cnn.manual_seed(3)
+      local counts = {}
+      local model = nn.Sequential()
+      for _ = 1, 4 do model:append(nn.Sequential(nn.Linear(size, size, { bias = false }), nn.Tanh())) end
+      local opt = optim.AdamW(model:parameters(), { lr = 0.01 })
+      local x = cnn.randn(rows, size)
+      local function garbage(what, fn, ...)
+        fill()
+        local collections, work = cnn.gc().collections, cnn.core.work_count()
+        local result = fn(...)
+        counts[what] = cnn.gc().collections - collections
+        counts[what .. " work"] = cnn.core.work_count() - work
+        return result
+      end
+      local loss = garbage("forward", model, x):square():sum()
+      garbage("backward", loss.backward, loss)
+      garbage("step", opt.step, opt)
+      local values = { loss:item() }
+      for i, p in ipairs(model:parameters()) do values[i + 1] = p:square():sum():item() end
+      return values, counts
+    end
+    local expected, free = run(function() end)
+    settle()
+    local paced = cnn.gc().paced
+    cnn.gc { paced = false }
+    local ok, problem = pcall(limited, 64, function()
+      local values, counts = run(function()
+        settle()
+        local s = cnn.memory_stats()
+        mib_tensor(math.floor(s.available / MIB) - 1):fill_(1) -- and nobody holds it
+      end)
+      assert.are.same(expected, values)
+      for _, what in ipairs { "forward", "backward", "step" } do
+        assert.is_true(counts[what] >= 1, what)
+        assert.are.equal(free[what .. " work"], counts[what .. " work"])
+      end
+    end)
+    cnn.gc { paced = paced }
+    if not ok then error(problem, 0) end
+  end)
+
   it("then says what is in use, and what to do", function()
     limited(16, function()
       local model = nn.Linear(1000, 1024, { bias = false })

@@ -314,13 +314,17 @@ const cnn_kernel cpu_adaptive_max_pool = {plan_adaptive_max_pool, run_adaptive_m
 
 static void read_scatter(const cnn_call *call, pool *p, cnn_tasks *t) {
   int n = (int)call->args[3].i;
+  const cnn_arg *window = &call->args[4];
+  bool known = cnn_has(window, 0) && window->n == 4 * n;
   cnn_window w = {.n = n};
   for (int i = 0; i < n; i++) {
     const cnn_view *dx = &call->out[0], *dy = &call->in[0];
     w.in[i] = dx->shape[dx->ndim - n + i], w.out[i] = dy->shape[dy->ndim - n + i];
-    w.kernel[i] = w.stride[i] = 2, w.dilation[i] = 1;
+    if (!known) continue;
+    w.kernel[i] = window->ints[i], w.stride[i] = window->ints[n + i];
+    w.before[i] = window->ints[2 * n + i], w.dilation[i] = window->ints[3 * n + i];
   }
-  read_pool(p, n, &call->out[0], &call->in[0], &call->in[0], call->args[4].i ? &w : NULL);
+  read_pool(p, n, &call->out[0], &call->in[0], &call->in[0], known ? &w : NULL);
   read_places(p, &call->in[1], n);
   p->pairs = p->pairs && p->even;
   plan_planes(p, t, row_bytes(p, p->last ? p->c : p->out[2]));

@@ -507,8 +507,10 @@ static void bump_changed(dispatch *d) {
   }
 }
 
-// Random ops have used their counters. On meta nothing is drawn: planning a run must not change it.
+// What is counted once it is done. Random ops have used their counters; on meta nothing is drawn:
+// planning a run must not change it.
 static void advance(dispatch *d) {
+  d->ctx->work += d->infer.work;
   if (d->infer.device.type != CNN_META) d->ctx->rng.offset += d->infer.draws;
 }
 
@@ -629,10 +631,7 @@ static cnn_status infer(dispatch *d) {
   d->infer.n_out = 0;
   d->infer.draws = 0;
   d->infer.work = 0;
-  if (!d->e->op->infer) return CNN_OK;
-  CNN_TRY(d->e->op->infer(&d->infer));
-  d->ctx->work += d->infer.work;
-  return CNN_OK;
+  return d->e->op->infer ? d->e->op->infer(&d->infer) : CNN_OK;
 }
 
 static cnn_status start(dispatch *d, const cnn_arg *args, int n_args) {

@@ -3,6 +3,8 @@
 
 #include <inttypes.h>
 
+#include "engine/op.h"
+
 cnn_status cnn_window_sizes(cnn_context *ctx, const char *name, const cnn_arg *arg, int n,
                             int64_t least, int64_t *sizes) {
   if (arg->n != 1 && arg->n != n)

@@ -4,7 +4,11 @@
 #ifndef CNN_ENGINE_WINDOW_H
 #define CNN_ENGINE_WINDOW_H
 
-#include "engine/op.h"
+#include "engine/call.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
 
 #define CNN_MAX_SPATIAL 3
 
@@ -32,5 +36,9 @@ cnn_status cnn_window_conv(cnn_context *ctx, cnn_window *w, const cnn_arg *strid
 cnn_status cnn_window_pool(cnn_context *ctx, cnn_window *w, const cnn_arg *kernel,
                            const cnn_arg *stride, const cnn_arg *padding, const cnn_arg *dilation,
                            bool ceil);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

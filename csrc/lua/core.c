@@ -144,15 +144,6 @@ static int l_nearest(lua_State *L) {
 // ---------------------------------------------------------------------------------------------
 // Memory
 
-// The pool that argument 1 is or, of a device's name, has.
-static cnn_pool *pool_argument(lua_State *L, cnn_lua *S, const char *function) {
-  cnn_pool *pool = cnn_to_pool(L, 1);
-  if (pool) return pool;
-  cnn_device device =
-      lua_isnoneornil(L, 1) ? S->ctx.default_device : cnn_check_device(L, S, 1, function);
-  return cnn_device_pool(device);
-}
-
 static void push_counter(lua_State *L, const char *name, const cnn_pool_counter *c) {
   lua_createtable(L, 0, 4);
   cnn_pushint(L, c->current), lua_setfield(L, -2, "current");
@@ -194,7 +185,7 @@ static void push_classes(lua_State *L, cnn_pool *pool) {
 
 static int l_memory_stats(lua_State *L) {
   cnn_lua *S = cnn_state(L);
-  cnn_pool *pool = pool_argument(L, S, "memory_stats");
+  cnn_pool *pool = cnn_check_pool(L, S, "memory_stats");
   cnn_pool_stats s;
   memset(&s, 0, sizeof s);
   if (pool) cnn_pool_get_stats(pool, &s);
@@ -229,21 +220,21 @@ static int l_memory_stats(lua_State *L) {
 
 static int l_memory_allocated(lua_State *L) {
   cnn_lua *S = cnn_state(L);
-  cnn_pool *pool = pool_argument(L, S, "memory_allocated");
+  cnn_pool *pool = cnn_check_pool(L, S, "memory_allocated");
   cnn_pushint(L, pool ? cnn_pool_live(pool) : 0);
   return 1;
 }
 
 static int l_reset_peaks(lua_State *L) {
   cnn_lua *S = cnn_state(L);
-  cnn_pool *pool = pool_argument(L, S, "reset_peak_memory_stats");
+  cnn_pool *pool = cnn_check_pool(L, S, "reset_peak_memory_stats");
   if (pool) cnn_pool_reset_peaks(pool);
   return 0;
 }
 
 static int l_empty_cache(lua_State *L) {
   cnn_lua *S = cnn_state(L);
-  cnn_pool *pool = pool_argument(L, S, "empty_cache");
+  cnn_pool *pool = cnn_check_pool(L, S, "empty_cache");
   cnn_pool_stats before = {0}, after = {0};
   if (pool) cnn_pool_get_stats(pool, &before);
   cnn_make_room(L, S);
@@ -264,8 +255,10 @@ static int l_set_memory_limit(lua_State *L) {
                      cnn_describe(L, 1, got, sizeof got));
   double bytes = (double)lua_tonumber(L, 1);
   if (lua_gettop(L) > 0) lua_remove(L, 1);
-  cnn_pool *pool = pool_argument(L, S, "set_memory_limit");
+  cnn_pool *pool = cnn_check_pool(L, S, "set_memory_limit");
   size_t total, left, limit = bytes < 0x1p62 ? (size_t)bytes : (size_t)1 << 62;
+  if (pool && given && pool != cnn_pool_root(pool))
+    cnn_check_room(L, S, "set_memory_limit", bytes, cnn_pool_granule(pool));
   if (pool && !given) cnn_pool_info(pool, &total, &left, &limit);
   if (pool && !given && pool != cnn_pool_root(pool)) limit = SIZE_MAX;
   if (pool) cnn_pool_set_limit(pool, limit);
@@ -276,7 +269,7 @@ static int l_set_memory_limit(lua_State *L) {
 static int l_mem_get_info(lua_State *L) {
   cnn_lua *S = cnn_state(L);
   size_t total = 0, left = 0, limit;
-  cnn_pool *pool = pool_argument(L, S, "mem_get_info");
+  cnn_pool *pool = cnn_check_pool(L, S, "mem_get_info");
   if (pool) cnn_pool_info(pool, &total, &left, &limit);
   cnn_pushint(L, (int64_t)left);
   cnn_pushint(L, (int64_t)total);

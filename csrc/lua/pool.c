@@ -16,9 +16,11 @@ static cnn_pool_handle *to_handle(lua_State *L, int i) {
   return (cnn_pool_handle *)cnn_to_box(L, i, CNN_BOX_POOL);
 }
 
-cnn_pool *cnn_to_pool(lua_State *L, int i) {
-  cnn_pool_handle *h = to_handle(L, i);
-  return h ? h->box.object : NULL;
+cnn_pool *cnn_check_pool(lua_State *L, cnn_lua *S, const char *function) {
+  cnn_pool_handle *h = to_handle(L, 1);
+  if (h) return h->box.object;
+  return cnn_device_pool(lua_isnoneornil(L, 1) ? S->ctx.default_device
+                                               : cnn_check_device(L, S, 1, function));
 }
 
 static cnn_pool_handle *self(lua_State *L, cnn_lua *S, const char *function, const char *usage) {
@@ -28,6 +30,14 @@ static cnn_pool_handle *self(lua_State *L, cnn_lua *S, const char *function, con
     cnn_error(L, S, "%s: expected a pool (of cnn.pool), got %s; write %s", function,
               cnn_describe(L, 1, got, sizeof got), usage);
   return h;
+}
+
+void cnn_check_room(lua_State *L, cnn_lua *S, const char *function, double bytes, size_t granule) {
+  if (bytes < (double)granule)
+    cnn_error(L, S,
+              "%s: a limit of %.0f bytes has room for nothing: the device's memory comes in "
+              "pieces of %.0f bytes; limits are in bytes, e.g. 64 * 2 ^ 20 for 64 MiB",
+              function, bytes, (double)granule);
 }
 
 // The limit in argument i, in bytes; SIZE_MAX for nil.
@@ -40,11 +50,7 @@ static size_t check_limit(lua_State *L, cnn_lua *S, int i, const char *function,
         "%s: limit must be a number of bytes, e.g. 2 * 2 ^ 30 (or nil: only the device's), got %s",
         function, cnn_describe(L, i, got, sizeof got));
   double bytes = (double)lua_tonumber(L, i);
-  if (bytes < (double)granule)
-    cnn_error(L, S,
-              "%s: a limit of %.0f bytes has room for nothing: the device's memory comes in "
-              "pieces of %.0f bytes; limits are in bytes, e.g. 64 * 2 ^ 20 for 64 MiB",
-              function, bytes, (double)granule);
+  cnn_check_room(L, S, function, bytes, granule);
   return bytes < 0x1p62 ? (size_t)bytes : SIZE_MAX;
 }
 

@@ -56,14 +56,6 @@ static int l_record_serial(lua_State *L) {
   return 1;
 }
 
-// The pool that argument 1 is or, of a device's name, has.
-static cnn_pool *pool_argument(lua_State *L, cnn_lua *S, const char *function) {
-  cnn_pool *pool = cnn_to_pool(L, 1);
-  if (pool) return pool;
-  return cnn_device_pool(lua_isnoneornil(L, 1) ? S->ctx.default_device
-                                               : cnn_check_device(L, S, 1, function));
-}
-
 static void set_int(lua_State *L, const char *key, int64_t value) {
   cnn_pushint(L, value);
   lua_setfield(L, -2, key);
@@ -119,7 +111,7 @@ static void push_piece(lua_State *L, const cnn_piece *p) {
 // _memory_pieces(dev): what the device's address space consists of, by address.
 static int l_memory_pieces(lua_State *L) {
   cnn_lua *S = cnn_state(L);
-  cnn_pool *pool = pool_argument(L, S, "memory_snapshot");
+  cnn_pool *pool = cnn_check_pool(L, S, "memory_snapshot");
   holder *h = push_holder(L);
   cnn_piece *list = NULL;
   size_t n = 0;
@@ -150,7 +142,7 @@ static void push_event(lua_State *L, const cnn_event *e, const cnn_pool *pool) {
 // _memory_events(dev): the events, the oldest first, and how many were overwritten.
 static int l_memory_events(lua_State *L) {
   cnn_lua *S = cnn_state(L);
-  cnn_pool *pool = pool_argument(L, S, "memory_snapshot");
+  cnn_pool *pool = cnn_check_pool(L, S, "memory_snapshot");
   holder *h = push_holder(L);
   cnn_event *list = NULL;
   size_t n = 0;

@@ -129,8 +129,10 @@ struct cnn_pool_handle {
   int64_t live_after, soft; // as the state's, for this pool's live bytes
 };
 
-// The pool in argument i, or NULL.
-cnn_pool *cnn_to_pool(lua_State *L, int i);
+// The pool that argument 1 is or, of a device's name or nothing, has (NULL: meta has none).
+cnn_pool *cnn_check_pool(lua_State *L, cnn_lua *S, const char *function);
+// Raises where a pool of so many bytes would have room for nothing.
+void cnn_check_room(lua_State *L, cnn_lua *S, const char *function, double bytes, size_t granule);
 // Raises what the debugging aid found (memory/guard.h), if it did.
 void cnn_raise_damage(lua_State *L, cnn_lua *S);
 

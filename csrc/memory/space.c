@@ -279,11 +279,21 @@ bool cnn_space_open(cnn_space *s, const cnn_mapper *mapper, cnn_quota *quota, si
   return false;
 }
 
+// Takes all memory from a range: what lies between voids are whole granules.
+static void empty_range(cnn_space *s, const cnn_range *r) {
+  for (cnn_extent *e = r->first, *last; e; e = last->next) {
+    last = e;
+    if (e->state == CNN_EXTENT_VOID) continue;
+    while (last->next && last->next->state != CNN_EXTENT_VOID) last = last->next;
+    CNN_UNPOISON(s->mapper, e->begin, last->end - e->begin);
+    s->mapper->decommit(s->mapper->self, (void *)e->begin, last->end - e->begin);
+  }
+}
+
 void cnn_space_close(cnn_space *s) {
   for (cnn_range *r = s->ranges, *next; r; r = next) {
     next = r->next;
-    for (cnn_extent *e = r->first; e; e = e->next)
-      if (e->state != CNN_EXTENT_VOID) CNN_UNPOISON(s->mapper, e->begin, size_of(e));
+    empty_range(s, r);
     s->mapper->release(s->mapper->self, (void *)r->base, r->bytes);
     free(r);
   }

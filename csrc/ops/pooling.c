@@ -3,8 +3,9 @@
 //
 // Max pooling keeps, as a second result, where each maximum was: int32 positions from 1 within its
 // plane (one channel's spatial dims, row-major). By them its gradient is a scatter and the gradient
-// of that a gather, which are each other's derivatives. Average pooling is linear: its gradient's
-// gradient is average pooling.
+// of that a gather, which are each other's derivatives; both carry the windows, which say where an
+// element of the plane can have been found. Average pooling is linear: its gradient's gradient is
+// average pooling.
 #include "ops/ops.h"
 
 #include "engine/window.h"
@@ -110,29 +111,34 @@ static cnn_status infer_adaptive_max_pool(cnn_infer *I) {
   return CNN_OK;
 }
 
-static void give_scattered(cnn_grad *g, bool pairs) {
+// The gradient of max pooling: see max_pool_backward for `window`.
+static void give_scattered(cnn_grad *g, int n, const int64_t *window) {
   const cnn_form *x = cnn_in_form(g, 0);
   cnn_tensor *indices = cnn_out(g, 1);
   cnn_give(g, 0,
            cnn_do(g->f, max_pool_backward, CNN_A_T(g->dy[0]), CNN_A_T(indices),
-                  CNN_A_INTS(x->ndim, x->shape), g->args[1], CNN_A_I(pairs)));
-}
-
-static bool all_are(const cnn_arg *list, int64_t value) {
-  for (int i = 0; i < list->n; i++)
-    if (list->ints[i] != value) return false;
-  return true;
+                  CNN_A_INTS(x->ndim, x->shape), g->args[1], CNN_A_INTS(n, window)));
 }
 
 static void backward_max_pool(cnn_grad *g) {
+  const cnn_form *x = cnn_in_form(g, 0);
   const cnn_arg *a = g->args;
-  bool side_by_side = !cnn_has(a, M_STRIDE) || all_are(&a[M_STRIDE], 2);
-  give_scattered(g, a[M_SPATIAL].i == 2 && all_are(&a[M_KERNEL], 2) && side_by_side &&
-                        all_are(&a[M_PADDING], 0) && all_are(&a[M_DILATION], 1));
+  int n = (int)a[M_SPATIAL].i;
+  int64_t window[4 * CNN_MAX_SPATIAL];
+  cnn_window w = {.n = n};
+  for (int i = 0; i < n; i++) w.in[i] = x->shape[x->ndim - n + i];
+  g->f->status = cnn_window_pool(g->f->ctx, &w, &a[M_KERNEL], &a[M_STRIDE], &a[M_PADDING],
+                                 &a[M_DILATION], a[M_CEIL].i);
+  for (int i = 0; i < n; i++) {
+    window[i] = w.kernel[i], window[n + i] = w.stride[i];
+    window[2 * n + i] = w.before[i], window[3 * n + i] = w.dilation[i];
+  }
+  give_scattered(g, 4 * n, window);
 }
 
 static void backward_adaptive_max_pool(cnn_grad *g) {
-  give_scattered(g, false);
+  const int64_t parts = 0;
+  give_scattered(g, 1, &parts);
 }
 
 const cnn_op cnn_op_max_pool = {
@@ -159,29 +165,34 @@ const cnn_op cnn_op_adaptive_max_pool = {
 };
 
 // Places are kept as int32.
-static cnn_status check_places(cnn_infer *I) {
+static cnn_status check_places(cnn_infer *I, int n, const cnn_arg *window) {
   cnn_dtype dtype = (cnn_dtype)I->in[1]->dtype;
-  if (dtype == CNN_I32) return CNN_OK;
-  return cnn_fail(I->ctx, CNN_DTYPE, "indices are %s, not int32", cnn_dtype_name(dtype));
+  if (dtype != CNN_I32)
+    return cnn_fail(I->ctx, CNN_DTYPE, "indices are %s, not int32", cnn_dtype_name(dtype));
+  if (!cnn_has(window, 0) || window->n == 4 * n || window->n == 1) return CNN_OK;
+  return cnn_fail(I->ctx, CNN_INVALID, "window has %d sizes, not %d", (int)window->n, 4 * n);
 }
 
 static cnn_status infer_max_pool_backward(cnn_infer *I) {
   CNN_TRY(cnn_infer_need_float(I));
-  CNN_TRY(check_places(I));
+  CNN_TRY(check_places(I, (int)I->args[3].i, &I->args[4]));
   give_like(I, (int)I->args[3].i, &I->args[2]);
   return CNN_OK;
 }
 
 static void backward_max_pool_backward(cnn_grad *g) {
   cnn_tensor *indices = cnn_in(g, 1);
-  cnn_give(g, 0, cnn_do(g->f, max_pool_gather, CNN_A_T(g->dy[0]), CNN_A_T(indices), g->args[3]));
+  cnn_give(g, 0,
+           cnn_do(g->f, max_pool_gather, CNN_A_T(g->dy[0]), CNN_A_T(indices), g->args[3],
+                  g->args[4]));
 }
 
 const cnn_op cnn_op_max_pool_backward = {
     .name = "max_pool_backward",
-    .args = "dy:tensor indices:index shape:shape spatial:int pairs:bool=false",
-    .doc = "Zeros of that shape, with dy added at the indices of each plane. pairs: they lie in "
-           "windows of 2 x 2 side by side, one in each.",
+    .args = "dy:tensor indices:index shape:shape spatial:int window:ints?",
+    .doc = "Zeros of that shape, with dy added at the indices of each plane. window: each lies in "
+           "its window; the kernel, stride, padding and dilation of these for all dims, or one 0 "
+           "for the parts of adaptive pooling.",
     .saves = "indices",
     .flags = CNN_OP_INTERNAL,
     .infer = infer_max_pool_backward,
@@ -191,7 +202,7 @@ const cnn_op cnn_op_max_pool_backward = {
 static cnn_status infer_max_pool_gather(cnn_infer *I) {
   const cnn_tensor *indices = I->in[1];
   int n = (int)I->args[2].i;
-  CNN_TRY(check_places(I));
+  CNN_TRY(check_places(I, n, &I->args[3]));
   give_out(I, I->dtype, n, indices->shape + indices->ndim - n);
   return CNN_OK;
 }
@@ -201,13 +212,13 @@ static void backward_max_pool_gather(cnn_grad *g) {
   cnn_tensor *indices = cnn_in(g, 1);
   cnn_give(g, 0,
            cnn_do(g->f, max_pool_backward, CNN_A_T(g->dy[0]), CNN_A_T(indices),
-                  CNN_A_INTS(x->ndim, x->shape), g->args[2]));
+                  CNN_A_INTS(x->ndim, x->shape), g->args[2], g->args[3]));
 }
 
 const cnn_op cnn_op_max_pool_gather = {
     .name = "max_pool_gather",
-    .args = "input:tensor indices:index spatial:int",
-    .doc = "The elements of each plane at its indices.",
+    .args = "input:tensor indices:index spatial:int window:ints?",
+    .doc = "The elements of each plane at its indices. window: as for max_pool_backward.",
     .saves = "indices",
     .flags = CNN_OP_INTERNAL,
     .infer = infer_max_pool_gather,

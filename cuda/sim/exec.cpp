@@ -236,11 +236,17 @@ static void switch_to(Fiber *to) {
 
 static Thread *take_ready() {
   if (exec.ready.empty()) return nullptr;
-  size_t at = 0;
-  if (options().order == SIM_ORDER_REVERSE) at = exec.ready.size() - 1;
-  if (options().order == SIM_ORDER_RANDOM) at = random_below(exec.ready.size());
-  Thread *t = exec.ready[at];
-  exec.ready.erase(exec.ready.begin() + static_cast<std::ptrdiff_t>(at));
+  const int order = options().order;
+  if (order == SIM_ORDER_RANDOM)
+    std::swap(exec.ready.back(), exec.ready[random_below(exec.ready.size())]);
+  Thread *t;
+  if (order == SIM_ORDER_FORWARD) {
+    t = exec.ready.front();
+    exec.ready.pop_front();
+  } else {
+    t = exec.ready.back();
+    exec.ready.pop_back();
+  }
   return t;
 }
 
@@ -309,13 +315,12 @@ static int barrier(int kind, int predicate, const char *file, int line) {
   if (!exec.arrived) {
     exec.barrier_kind = kind;
     exec.barrier_value = kind == SIM_BAR_AND;
+    exec.first_arrived = t;
   } else {
-    for (const Thread &o : exec.threads)
-      if (o.state == State::at_barrier && (o.line != line || strcmp(o.file, file))) {
-        report_at(file, line, "divergent barrier: thread %u waits at %s:%d", o.index, o.file,
-                  o.line);
-        break;
-      }
+    const Thread *o = exec.first_arrived;
+    if (o->line != line || (o->file != file && strcmp(o->file, file)))
+      report_at(file, line, "divergent barrier: thread %u waits at %s:%d", o->index, o->file,
+                o->line);
   }
   if (kind == SIM_BAR_COUNT) exec.barrier_value += predicate != 0;
   if (kind == SIM_BAR_AND) exec.barrier_value = exec.barrier_value && predicate;

@@ -78,6 +78,7 @@ struct Exec {
   unsigned live; // threads that have not ended
   unsigned arrived, exited;
   int barrier_kind, barrier_value, barrier_result;
+  const Thread *first_arrived;
   std::deque<Thread *> ready;
   Thread *now;
   bool killed;

@@ -54,7 +54,11 @@ static unsigned char gap_byte(uintptr_t p) {
   return p & 1 ? 0xff : 0xbf;
 }
 static void fill_gap(uintptr_t p, size_t n) {
-  for (; n; n--, p++) *reinterpret_cast<volatile unsigned char *>(p) = gap_byte(p);
+  for (; n; n--, p++) {
+    for (; p % 8 == 0 && n > 8; p += 8, n -= 8)
+      *reinterpret_cast<volatile uint64_t *>(p) = 0xffbfffbfffbfffbfu;
+    *reinterpret_cast<volatile unsigned char *>(p) = gap_byte(p);
+  }
 }
 
 static void fill(uintptr_t p, size_t n) {
@@ -212,8 +216,12 @@ cudaError_t device_malloc(int device, size_t bytes, void **out) {
 }
 
 static uintptr_t first_changed(uintptr_t p, size_t n) {
-  for (; n; n--, p++)
+  for (; n; n--, p++) {
+    while (p % 8 == 0 && n > 8 &&
+           *reinterpret_cast<const volatile uint64_t *>(p) == 0xffbfffbfffbfffbfu)
+      p += 8, n -= 8;
     if (*reinterpret_cast<const volatile unsigned char *>(p) != gap_byte(p)) return p;
+  }
   return 0;
 }
 

@@ -8,10 +8,12 @@
 #define BLOCKS 1024 // most blocks of a radix sort
 
 static __global__ void __launch_bounds__(K_BLOCK) k_rank(cuda_pairs from, cuda_pairs to) {
-  for (int64_t i = k_index(); i < from.n; i += k_stride()) {
+  const int n = static_cast<int>(from.n);
+  for (int i = static_cast<int>(k_index()); i < n; i += static_cast<int>(k_stride())) {
     const uint64_t key = k_word(from.wide, from.keys, i);
-    int64_t rank = 0;
-    for (int64_t j = 0; j < from.n; j++) {
+    int rank = 0;
+#pragma unroll 4
+    for (int j = 0; j < n; j++) {
       const uint64_t other = k_word(from.wide, from.keys, j);
       rank += other < key || (other == key && j < i);
     }

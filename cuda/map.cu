@@ -20,7 +20,9 @@ extern "C" void cuda_map_make(k_map_form *m, const cnn_view *out, const cnn_view
       memcpy(&m->number[k], in[k]->data, size);
       m->in[k] = nullptr;
       m->numbers |= 1u << k;
-    } else if (cuda_walk_constant(&m->walk, 1 + k)) {
+    } else if (m->walk.numel > 1 && cuda_walk_constant(&m->walk, 1 + k)) {
+      // (Threads without work read it too: it may be no element that another writes, as the one
+      // element of an argument that is changed in place.)
       m->constants |= 1u << k;
     } else {
       packs = packs && cuda_walk_dense(&m->walk, 1 + k) && k_aligned(in[k]->data, most * size);

@@ -106,7 +106,7 @@ test-cuda-sim:
 	$(setup) build test
 	@$(MAKE) $(SUB) modules cuda-sim-plugin
 	@export CNN_CUDA_PLUGIN=$(abspath $(SIM_OUT)/plain/cnn_cuda_sim.so); \
-	  $(TESTS) --out $(OUT) --lua $(LUA) --match cuda specs && \
+	  $(TESTS) --out $(OUT) --lua $(LUA) --match cuda_ specs && \
 	  CNN_OPS_DEVICE=cuda $(TESTS) --out $(OUT) --lua $(LUA) --match ops_spec specs
 else
 cuda-sim cuda-sim-plugin test-cuda-sim:

@@ -128,6 +128,10 @@ cuda_fault *cuda_fault_of(const cnn_call *call) {
   return devices[call->device.index].fault;
 }
 
+const cuda_fault *cuda_fault_seen(const cnn_call *call) {
+  return devices[call->device.index].fault;
+}
+
 static cnn_status raise(cnn_context *ctx, const cuda_fault *f) {
   const char *name = f->op >= 0 && f->op < cuda_op_count ? cuda_op_names[f->op] : "a kernel";
   const char *op = ctx->op; // what waits is not what failed
@@ -144,6 +148,19 @@ static cnn_status raise(cnn_context *ctx, const cuda_fault *f) {
     status = cnn_fail(ctx, CNN_INVALID, "%s: the value %g is none that it takes", name, v);
     break;
   }
+  case CUDA_FAULT_UNIT: {
+    double v;
+    memcpy(&v, &f->value, sizeof v);
+    status = cnn_fail(ctx, CNN_INVALID, "%s: %s holds %g but must be in [0, 1]", name,
+                      f->position ? "target" : "input", v);
+    break;
+  }
+  case CUDA_FAULT_FEW:
+    status = cnn_fail(ctx, CNN_INVALID,
+                      "%s: %lld samples without replacement, but a row has only %lld positive "
+                      "entries",
+                      name, f->value, f->bound);
+    break;
   default:
     status = cnn_fail(ctx, CNN_INDEX, "%s: index %lld is out of range: it must be 1 to %lld", name,
                       f->value, f->bound);

@@ -331,12 +331,21 @@ struct k_min {
 // Reports a bad index (1-based `value` that is not within 1..bound). The first report stays. The
 // output must be defined all the same.
 __device__ inline void k_report(cuda_fault *fault, int op, int what, long long value,
-                                long long bound) {
+                                long long bound, int position = 0) {
   if (atomicCAS(&fault->set, 0u, 1u) != 0) return;
   fault->op = op;
   fault->what = what;
+  fault->position = position;
   fault->value = value;
   fault->bound = bound;
+}
+
+// Reports a number that the op does not take.
+__device__ inline void k_report_value(cuda_fault *fault, int op, int what, double value,
+                                      int position = 0) {
+  long long bits;
+  memcpy(&bits, &value, sizeof bits);
+  k_report(fault, op, what, bits, 0, position);
 }
 
 // The position, from 0, that a 1-based index means in a dim of `bound`; reports one outside, and

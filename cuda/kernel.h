@@ -38,11 +38,15 @@ typedef struct cuda_fault {
 typedef enum cuda_fault_kind {
   CUDA_FAULT_INDEX, // `value` is not within 1..bound
   CUDA_FAULT_LABEL, // likewise, a class label
-  CUDA_FAULT_VALUE  // `value` (bits of a double) is none that the op takes
+  CUDA_FAULT_VALUE, // `value` (bits of a double) is none that the op takes
+  CUDA_FAULT_UNIT,  // likewise: input (position 0) or target (1) must be in [0, 1]
+  CUDA_FAULT_FEW    // `value` samples without replacement, of `bound` with a probability
 } cuda_fault_kind;
 
 // The slot of the call's device, for kernels that may report.
 cuda_fault *cuda_fault_of(const cnn_call *call);
+// The same for those that only look whether others have reported.
+const cuda_fault *cuda_fault_seen(const cnn_call *call);
 
 // What a launch of the call gave, as a status; counts it.
 cnn_status cuda_launched(const cnn_call *call, cudaError_t error);

@@ -9,12 +9,16 @@
 //   DYN_SHARED(T, name);
 //     declares T *name, the block's dynamic shared memory ("extern __shared__" has no reading in
 //     C++). 16-byte aligned. All uses within a kernel see the same memory.
+//   CNN_INLINE
+//     the small functions of the core's headers (base/inline.h) are the device's, too.
 //   NOINLINE
 //     a device function that is not inlined ("__noinline__" would break the C++ library).
 #ifndef CNN_CUDA_LAUNCH_H
 #define CNN_CUDA_LAUNCH_H
 
 #include <cuda_runtime.h>
+
+#define CNN_INLINE static __host__ __device__ inline
 
 #ifdef __CUDACC__
 #define LAUNCH(kernel, grid, block, shared, stream, ...)                                           \

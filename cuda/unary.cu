@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Elementwise functions of one tensor: each row of unary.def as a function for map.cuh.
 #include "map.cuh"
+#include "reduce.cuh"
 #include "scalar.cuh"
 
 #include "cpu/expression.h"
@@ -70,6 +71,42 @@ template <class S> struct f_trigamma : f_params<S> {
   }
 };
 RUN(trigamma, k_by_float)
+
+template <class T_> struct fold_nan {
+  typedef T_ T;
+  typedef unsigned Acc;
+  __device__ Acc zero() const {
+    return 0;
+  }
+  __device__ Acc take(Acc a, T x, int64_t) const {
+    return a | (x != x);
+  }
+  __device__ Acc merge(Acc a, Acc b) const {
+    return a | b;
+  }
+  __device__ void store(const k_reduce_form &f, int64_t o, Acc a) const {
+    k_put(f.out_dtype[0], f.out[0], o, a);
+  }
+};
+static void start_nan(const cnn_call *call, k_reduce_form *f) {
+  cuda_reduce_make(f, call, &call->in[0], (1u << call->in[0].ndim) - 1);
+}
+static cnn_status plan_has_nan(cnn_call *call) {
+  k_reduce_form f;
+  start_nan(call, &f);
+  call->scratch_bytes = k_reduce_scratch(&f, sizeof(unsigned));
+  return CNN_OK;
+}
+static cnn_status run_has_nan(cnn_call *call) {
+  k_reduce_form f;
+  start_nan(call, &f);
+  return k_by_float(call, f.dtype, [&](auto tag) {
+    typedef typename decltype(tag)::type S;
+    typedef k_computed<S> T;
+    return k_reduce_launch<k_direct<S, T>>(call, fold_nan<T>(), &f);
+  });
+}
+CUDA_KERNEL(has_nan, plan_has_nan, run_has_nan)
 
 #else
 // The fused derivatives (unary_backward.cu).

@@ -92,3 +92,18 @@ void cnn_element_set_int(cnn_dtype t, void *p, int64_t v) {
   default: cnn_element_set(t, p, (double)v);
   }
 }
+
+double cnn_dtype_below(cnn_dtype t, double high) {
+  if (t == CNN_F64) return nextafter(high, -INFINITY);
+  if (t == CNN_F32) {
+    float f = (float)high;
+    return (double)f < high ? f : nextafterf(f, -INFINITY);
+  }
+  uint16_t bits;
+  double v;
+  cnn_element_set(t, &bits, high);
+  v = cnn_element_get(t, &bits);
+  if (v < high) return v;
+  bits = v > 0 ? (uint16_t)(bits - 1) : v < 0 ? (uint16_t)(bits + 1) : (uint16_t)0x8001;
+  return cnn_element_get(t, &bits);
+}

@@ -87,6 +87,9 @@ void cnn_element_set(cnn_dtype t, void *p, double v);
 int64_t cnn_element_get_int(cnn_dtype t, const void *p);
 void cnn_element_set_int(cnn_dtype t, void *p, int64_t v);
 
+// The largest number of a float dtype below `high`.
+double cnn_dtype_below(cnn_dtype t, double high);
+
 // Whether a number, cut towards zero, is one of t. As in PyTorch, uint8 takes negative ones modulo
 // 256; floats and bools take every number.
 bool cnn_dtype_holds(cnn_dtype t, double v);

@@ -9,24 +9,25 @@
 #include <string.h>
 
 #include "base/dtype.h"
+#include "base/inline.h"
 
-static inline float cnn_bits_float(uint32_t u) {
+CNN_INLINE float cnn_bits_float(uint32_t u) {
   float f;
   memcpy(&f, &u, sizeof f);
   return f;
 }
 
-static inline uint32_t cnn_float_bits(float f) {
+CNN_INLINE uint32_t cnn_float_bits(float f) {
   uint32_t u;
   memcpy(&u, &f, sizeof u);
   return u;
 }
 
-static inline float cnn_bf16_to_float(cnn_bf16 h) {
+CNN_INLINE float cnn_bf16_to_float(cnn_bf16 h) {
   return cnn_bits_float((uint32_t)h.bits << 16);
 }
 
-static inline cnn_bf16 cnn_float_to_bf16(float f) {
+CNN_INLINE cnn_bf16 cnn_float_to_bf16(float f) {
   uint32_t u = cnn_float_bits(f);
   uint32_t rounded = (u + 0x7FFFu + ((u >> 16) & 1u)) >> 16;
   uint32_t quiet = (u >> 16) | 0x40u; // a NaN stays a NaN even when its low bits are cut off
@@ -35,7 +36,7 @@ static inline cnn_bf16 cnn_float_to_bf16(float f) {
 }
 
 // Both directions multiply by a power of two so that the FPU aligns (and rounds) subnormals.
-static inline float cnn_f16_to_float(cnn_f16 h) {
+CNN_INLINE float cnn_f16_to_float(cnn_f16 h) {
   uint32_t sign = (uint32_t)(h.bits & 0x8000u) << 16;
   uint32_t rest = (uint32_t)(h.bits & 0x7FFFu) << 13;
   uint32_t special = rest | 0x70000000u; // exponent 31 -> 255
@@ -43,7 +44,7 @@ static inline float cnn_f16_to_float(cnn_f16 h) {
   return cnn_bits_float(sign | (rest >= 0x0F800000u ? special : finite));
 }
 
-static inline cnn_f16 cnn_float_to_f16(float f) {
+CNN_INLINE cnn_f16 cnn_float_to_f16(float f) {
   uint32_t u = cnn_float_bits(f), sign = (u >> 16) & 0x8000u, a = u & 0x7FFFFFFFu;
   // Normal halves: rebias the exponent by -112 and round to even at bit 13.
   uint32_t normal = (a - (112u << 23) + 0xFFFu + ((a >> 13) & 1u)) >> 13;

@@ -9,6 +9,8 @@
 
 #include <stdint.h>
 
+#include "base/inline.h"
+
 typedef struct cnn_rng {
   uint64_t seed;
   uint64_t offset; // the next unused counter
@@ -18,7 +20,7 @@ typedef struct cnn_philox {
   uint32_t v[4];
 } cnn_philox;
 
-static inline cnn_philox cnn_philox_at(uint64_t seed, uint64_t counter) {
+CNN_INLINE cnn_philox cnn_philox_at(uint64_t seed, uint64_t counter) {
   uint32_t c0 = (uint32_t)counter, c1 = (uint32_t)(counter >> 32), c2 = 0, c3 = 0;
   uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
   for (int round = 0; round < 10; round++) {
@@ -32,12 +34,20 @@ static inline cnn_philox cnn_philox_at(uint64_t seed, uint64_t counter) {
 }
 
 // Uniform in [0, 1): 24 bits for float, 53 for double, so that 1 is never reached.
-static inline float cnn_uniform_f32(cnn_philox r) {
+CNN_INLINE float cnn_uniform_f32(cnn_philox r) {
   return (float)(r.v[0] >> 8) * 0x1p-24f;
 }
 
-static inline double cnn_uniform_f64(cnn_philox r) {
+CNN_INLINE double cnn_uniform_f64(cnn_philox r) {
   return (double)((((uint64_t)r.v[0] << 32) | r.v[1]) >> 11) * 0x1p-53;
+}
+
+// floor(64 random bits * range / 2^64): the bias is below range / 2^64. Range 0 is none that it
+// takes.
+CNN_INLINE uint64_t cnn_below_range(uint32_t high, uint32_t low, uint64_t range) {
+  if (range >> 32 == 0) return ((uint64_t)high * range + ((uint64_t)low * range >> 32)) >> 32;
+  __extension__ typedef unsigned __int128 wide;
+  return (uint64_t)(((wide)((uint64_t)high << 32 | low) * range) >> 64);
 }
 
 #endif

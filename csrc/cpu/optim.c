@@ -4,19 +4,20 @@
 // float64); tensors of half types, and those that don't lie as their parameter does, go through
 // buffers.
 //
-// The formulas are those of torch.optim.
+// The formulas are in cpu/optim_rules.h.
 #include "base/parallel.h"
 #include "cpu/clones.h"
 #include "cpu/cpu.h"
 #include "cpu/elementwise.h"
+#include "cpu/optim_rules.h"
 
 #include <math.h>
 
-#define LISTS 5 // params, grads, and up to three states
+#define LISTS CNN_OPTIM_LISTS
 #define GRAIN 16384
 
 // Constants of one parameter's step, in the order that each rule documents.
-#define CONSTANTS 10
+#define CONSTANTS CNN_OPTIM_CONSTANTS
 typedef void (*rule_f32)(int64_t n, float *const *x, const float *c);
 typedef void (*rule_f64)(int64_t n, double *const *x, const double *c);
 
@@ -115,10 +116,6 @@ static cnn_status run_walk(cnn_call *call, int lists, unsigned written, walk *w)
   return CNN_OK;
 }
 
-static double number(const cnn_arg *a) {
-  return a->kind == CNN_NUMBER ? a->d : (double)a->i;
-}
-
 // Each rule is one text, expanded for float and double; the macro's name is its body.
 #define RULE_OF(T, name, ...)                                                                      \
   CNN_CLONES static void name(int64_t n, T *const *x, const T *c) {                                \
@@ -131,35 +128,7 @@ static double number(const cnn_arg *a) {
   RULE_OF(double, name##_f64, BODY(double, sqrt))
 #define LOOP _Pragma("omp simd") for (int64_t i = 0; i < n; i++)
 
-// ---------------------------------------------------------------------------------------------
-// SGD. c: lr, momentum, 1 - dampening (1 on the first step: the buffer starts as the gradient),
-// weight_decay, nesterov, sign of the gradient.
-
-#define SGD(T, SQRT)                                                                               \
-  T *b = x[2];                                                                                     \
-  const T lr = c[0], momentum = c[1], damp = c[2], decay = c[3], nesterov = c[4], sign = c[5];     \
-  if (!b) {                                                                                        \
-    LOOP p[i] -= lr * (sign * gs[i] + decay * p[i]);                                               \
-    return;                                                                                        \
-  }                                                                                                \
-  LOOP {                                                                                           \
-    const T g = sign * gs[i] + decay * p[i];                                                       \
-    const T v = momentum * b[i] + damp * g;                                                        \
-    b[i] = v;                                                                                      \
-    p[i] -= lr * (nesterov != 0 ? g + momentum * v : v);                                           \
-  }
 RULE(sgd, SGD)
-
-static void sgd_constants(const cnn_call *call, int param, double *c) {
-  const cnn_arg *a = call->args;
-  bool first = a[3].ints[param] == 1;
-  c[0] = number(&a[4]);
-  c[1] = number(&a[5]);
-  c[2] = first ? 1 : 1 - number(&a[6]);
-  c[3] = number(&a[7]);
-  c[4] = a[8].i != 0;
-  c[5] = a[9].i ? -1 : 1;
-}
 
 static cnn_status run_sgd(cnn_call *call) {
   walk w = {.constants = sgd_constants, .f32 = sgd_f32, .f64 = sgd_f64};
@@ -167,50 +136,7 @@ static cnn_status run_sgd(cnn_call *call) {
 }
 const cnn_kernel cpu_sgd_step_ = {plan, run_sgd, NULL};
 
-// ---------------------------------------------------------------------------------------------
-// Adam. c: beta1, beta2, lr / (1 - beta1^t), sqrt(1 - beta2^t), eps, decay added to the gradient,
-// 1 - lr * decoupled decay, sign of the gradient, 1 - beta1, 1 - beta2.
-
-#define ADAM(T, SQRT)                                                                              \
-  T *m = x[2], *v = x[3], *top = x[4];                                                             \
-  const T beta2 = c[1], step = c[2], root = c[3], eps = c[4], decay = c[5], keep = c[6],           \
-          sign = c[7], gain1 = c[8], gain2 = c[9];                                                 \
-  if (top) {                                                                                       \
-    LOOP {                                                                                         \
-      const T q = p[i] * keep, g = sign * gs[i] + decay * p[i];                                    \
-      const T m1 = m[i] + (g - m[i]) * gain1, v1 = v[i] * beta2 + gain2 * g * g;                   \
-      const T t = top[i] > v1 ? top[i] : v1;                                                       \
-      m[i] = m1;                                                                                   \
-      v[i] = v1;                                                                                   \
-      top[i] = t;                                                                                  \
-      p[i] = q - step * m1 / (SQRT(t) / root + eps);                                               \
-    }                                                                                              \
-    return;                                                                                        \
-  }                                                                                                \
-  LOOP {                                                                                           \
-    const T q = p[i] * keep, g = sign * gs[i] + decay * p[i];                                      \
-    const T m1 = m[i] + (g - m[i]) * gain1, v1 = v[i] * beta2 + gain2 * g * g;                     \
-    m[i] = m1;                                                                                     \
-    v[i] = v1;                                                                                     \
-    p[i] = q - step * m1 / (SQRT(v1) / root + eps);                                                \
-  }
 RULE(adam, ADAM)
-
-static void adam_constants(const cnn_call *call, int param, double *c) {
-  const cnn_arg *a = call->args;
-  double t = (double)a[5].ints[param], lr = number(&a[6]), decay = number(&a[10]);
-  bool decoupled = a[11].i != 0;
-  c[0] = number(&a[7]);
-  c[1] = number(&a[8]);
-  c[2] = lr / (1 - pow(c[0], t));
-  c[3] = sqrt(1 - pow(c[1], t));
-  c[4] = number(&a[9]);
-  c[5] = decoupled ? 0 : decay;
-  c[6] = decoupled ? 1 - lr * decay : 1;
-  c[7] = a[12].i ? -1 : 1;
-  c[8] = 1 - c[0];
-  c[9] = 1 - c[1];
-}
 
 static cnn_status run_adam(cnn_call *call) {
   walk w = {.constants = adam_constants, .f32 = adam_f32, .f64 = adam_f64};
@@ -218,30 +144,7 @@ static cnn_status run_adam(cnn_call *call) {
 }
 const cnn_kernel cpu_adam_step_ = {plan, run_adam, NULL};
 
-// ---------------------------------------------------------------------------------------------
-// RMSprop. c: lr, alpha, eps, weight_decay, momentum, sign of the gradient.
-
-#define RMSPROP(T, SQRT)                                                                           \
-  T *s = x[2], *b = x[3], *mean = x[4];                                                            \
-  const T lr = c[0], alpha = c[1], eps = c[2], decay = c[3], momentum = c[4], sign = c[5];         \
-  LOOP {                                                                                           \
-    const T g = sign * gs[i] + decay * p[i];                                                       \
-    const T s1 = s[i] * alpha + (1 - alpha) * g * g;                                               \
-    T a = 0;                                                                                       \
-    s[i] = s1;                                                                                     \
-    if (mean) a = mean[i] = mean[i] + (g - mean[i]) * (1 - alpha);                                 \
-    const T u = g / (SQRT(s1 - a * a) + eps);                                                      \
-    const T d = b ? momentum * b[i] + u : u;                                                       \
-    if (b) b[i] = d;                                                                               \
-    p[i] -= lr * d;                                                                                \
-  }
 RULE(rmsprop, RMSPROP)
-
-static void rmsprop_constants(const cnn_call *call, int param, double *c) {
-  (void)param;
-  for (int i = 0; i < 5; i++) c[i] = number(&call->args[5 + i]);
-  c[5] = call->args[10].i ? -1 : 1;
-}
 
 static cnn_status run_rmsprop(cnn_call *call) {
   walk w = {.constants = rmsprop_constants, .f32 = rmsprop_f32, .f64 = rmsprop_f64};
@@ -249,26 +152,7 @@ static cnn_status run_rmsprop(cnn_call *call) {
 }
 const cnn_kernel cpu_rmsprop_step_ = {plan, run_rmsprop, NULL};
 
-// ---------------------------------------------------------------------------------------------
-// Adagrad. c: lr / (1 + (t - 1) * lr_decay), weight_decay, eps, sign of the gradient.
-
-#define ADAGRAD(T, SQRT)                                                                           \
-  T *s = x[2];                                                                                     \
-  const T lr = c[0], decay = c[1], eps = c[2], sign = c[3];                                        \
-  LOOP {                                                                                           \
-    const T g = sign * gs[i] + decay * p[i], s1 = s[i] + g * g;                                    \
-    s[i] = s1;                                                                                     \
-    p[i] -= lr * g / (SQRT(s1) + eps);                                                             \
-  }
 RULE(adagrad, ADAGRAD)
-
-static void adagrad_constants(const cnn_call *call, int param, double *c) {
-  const cnn_arg *a = call->args;
-  c[0] = number(&a[4]) / (1 + (double)(a[3].ints[param] - 1) * number(&a[5]));
-  c[1] = number(&a[6]);
-  c[2] = number(&a[7]);
-  c[3] = a[8].i ? -1 : 1;
-}
 
 static cnn_status run_adagrad(cnn_call *call) {
   walk w = {.constants = adagrad_constants, .f32 = adagrad_f32, .f64 = adagrad_f64};
@@ -344,7 +228,7 @@ static cnn_status run_norm(cnn_call *call) {
   int64_t *chunks = call->scratch;
   chunks[0] = 0;
   for (int i = 0; i < call->n_in; i++) chunks[i + 1] = chunks[i] + count_chunks(&call->in[i]);
-  norm w = {call, chunks, (double *)(chunks + call->n_in + 1), number(&call->args[1])};
+  norm w = {call, chunks, (double *)(chunks + call->n_in + 1), cnn_arg_number(&call->args[1])};
   int64_t n = chunks[call->n_in];
   cnn_parallel_for(n, 1, norm_range, &w);
   double sum = 0;
@@ -360,19 +244,7 @@ static cnn_status run_norm(cnn_call *call) {
 }
 const cnn_kernel cpu_grad_norm = {plan_norm, run_norm, NULL};
 
-// ---------------------------------------------------------------------------------------------
-
-// c: the factor. It is applied to list 0, which here are the gradients.
-#define SCALE(T, SQRT)                                                                             \
-  const T factor = c[0];                                                                           \
-  (void)gs;                                                                                        \
-  LOOP p[i] *= factor;
 RULE(scale, SCALE)
-
-static void scale_constants(const cnn_call *call, int param, double *c) {
-  (void)param;
-  c[0] = number(&call->args[1]);
-}
 
 static cnn_status run_scale(cnn_call *call) {
   walk w = {.constants = scale_constants, .f32 = scale_f32, .f64 = scale_f64};

@@ -131,24 +131,8 @@ CNN_CLONES static void uniform_f64(const draw *d, int64_t n, const cnn_philox_wo
 }
 static const row uniform = {uniform_f32, uniform_f64, NULL, 1, 2};
 
-// The largest number of a dtype below `high`.
-static double below(cnn_dtype dtype, double high) {
-  if (dtype == CNN_F64) return nextafter(high, -INFINITY);
-  if (dtype == CNN_F32) {
-    float f = (float)high;
-    return (double)f < high ? f : nextafterf(f, -INFINITY);
-  }
-  uint16_t bits;
-  double v;
-  cnn_element_set(dtype, &bits, high);
-  v = cnn_element_get(dtype, &bits);
-  if (v < high) return v;
-  bits = v > 0 ? (uint16_t)(bits - 1) : v < 0 ? (uint16_t)(bits + 1) : (uint16_t)0x8001;
-  return cnn_element_get(dtype, &bits);
-}
-
 static cnn_status fill_uniform(cnn_rng rng, const cnn_view *y, double low, double high) {
-  draw d = {.a = low, .b = high - low, .top = below(y->dtype, high)};
+  draw d = {.a = low, .b = high - low, .top = cnn_dtype_below(y->dtype, high)};
   d.bits = y->dtype == CNN_F16 ? 11 : y->dtype == CNN_BF16 ? 8 : 24;
   if (d.top < low) d.top = low;
   return run_row(&d, &uniform, rng, y, NULL);
@@ -202,13 +186,6 @@ CNN_CLONES static void exponential_f64(const draw *d, int64_t n, const cnn_philo
 }
 static const row exponential = {exponential_f32, exponential_f64, NULL, 1, 2};
 
-// floor(64 random bits * range / 2^64): the bias is below range / 2^64.
-static inline uint64_t below_range(uint32_t high, uint32_t low, uint64_t range) {
-  if (range >> 32 == 0) return ((uint64_t)high * range + ((uint64_t)low * range >> 32)) >> 32;
-  __extension__ typedef unsigned __int128 wide;
-  return (uint64_t)(((wide)((uint64_t)high << 32 | low) * range) >> 64);
-}
-
 static void integer_i64(const draw *d, int64_t n, const cnn_philox_words *w, const void *in,
                         void *out) {
   int64_t *y = out;
@@ -216,10 +193,10 @@ static void integer_i64(const draw *d, int64_t n, const cnn_philox_words *w, con
   (void)in;
   if (range >> 32 == 0)
     for (int64_t i = 0; i < n; i++)
-      y[i] = (int64_t)(low + below_range(w->v[0][i], w->v[1][i], range & UINT32_MAX));
+      y[i] = (int64_t)(low + cnn_below_range(w->v[0][i], w->v[1][i], range & UINT32_MAX));
   else
     for (int64_t i = 0; i < n; i++)
-      y[i] = (int64_t)(low + below_range(w->v[0][i], w->v[1][i], range));
+      y[i] = (int64_t)(low + cnn_below_range(w->v[0][i], w->v[1][i], range));
 }
 static void integer_f32(const draw *d, int64_t n, const cnn_philox_words *w, const void *in,
                         void *out) {
@@ -381,7 +358,7 @@ static cnn_status run_randperm(cnn_call *call) {
     for (int64_t i = 0; i < m; i++) counters[i] = call->rng.offset + (uint64_t)(at + i);
     cnn_philox_fill(call->rng.seed, counters, m, 2, &w);
     for (int64_t i = 0; i < m; i++) {
-      int64_t k = at + i, j = (int64_t)below_range(w.v[0][i], w.v[1][i], (uint64_t)k + 1);
+      int64_t k = at + i, j = (int64_t)cnn_below_range(w.v[0][i], w.v[1][i], (uint64_t)k + 1);
       order[k] = order[j];
       order[j] = k + 1;
     }

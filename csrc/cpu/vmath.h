@@ -2,8 +2,9 @@
 // Elementary functions of floats that vectorise: polynomials without branches or tables.
 //
 // They are static inline so that loops in files compiled with CNN_CLONES get vector code for every
-// instruction set. NaN gives NaN, infinities and ends of range give the right limits, subnormal
-// arguments and results are as exact as all others, and odd functions keep the sign of 0.
+// instruction set, and for other devices by CNN_INLINE. NaN gives NaN, infinities and ends of range
+// give the right limits, subnormal arguments and results are as exact as all others, and odd
+// functions keep the sign of 0.
 //
 // Largest errors in units in the last place, measured by spec/c/vmath_test.c over every fifth float
 // (over samples for pow and float64), the larger of the figures with and without fused
@@ -32,7 +33,7 @@
 #error "vmath.h needs floating point as written: compile without -ffast-math"
 #endif
 
-#define V_FN      static inline __attribute__((always_inline))
+#define V_FN      CNN_INLINE __attribute__((always_inline))
 #define V_ROUND   0x1.8p23f
 #define V_ROUND64 0x1.8p52
 #define V_INF     __builtin_inff()

@@ -242,6 +242,16 @@ __device__ inline int64_t k_offset(const cuda_walk &w, int64_t i) {
   return at[0];
 }
 
+// The last digit of *i, whose digits are below `size`; takes it off.
+__device__ inline int64_t k_digit(int64_t *i, int64_t size) {
+  const int64_t n = *i;
+  const int64_t q = n < INT32_MAX && size < INT32_MAX
+                        ? static_cast<uint32_t>(n) / static_cast<uint32_t>(size)
+                        : n / size;
+  *i = q;
+  return n - q * size;
+}
+
 // ---------------------------------------------------------------------------------------------
 // Grids
 
@@ -316,6 +326,27 @@ __device__ inline T k_block_reduce(T v, T *shared, T identity, F combine) {
   v = k_warp_reduce(v, combine);
   __syncthreads();
   return v;
+}
+
+// The sum of v over the threads before this one; the sum of all in *total. Likewise, with 32
+// elements of `shared` or as many as there are warps.
+template <class T> __device__ inline T k_block_scan(T v, T *shared, T *total) {
+  const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, warps = blockDim.x >> 5;
+  T sum = v, before = 0, all = 0;
+#pragma unroll
+  for (int by = 1; by < 32; by <<= 1) {
+    const T other = __shfl_up_sync(K_FULL_WARP, sum, by);
+    if (lane >= by) sum += other;
+  }
+  if (lane == 31) shared[warp] = sum;
+  __syncthreads();
+  for (int w = 0; w < warps; w++) {
+    if (w < warp) before += shared[w];
+    all += shared[w];
+  }
+  __syncthreads();
+  *total = all;
+  return before + sum - v;
 }
 
 struct k_sum {

@@ -2,27 +2,6 @@
 // Kernels of ops/copy.c.
 #include "map.cuh"
 
-// The range of an integer type as floats of type T that it holds exactly.
-template <class I, class T> __device__ inline I to_int(T v) {
-  if (v != v) return 0;
-  const T low = static_cast<T>(sizeof(I) == 8   ? -9223372036854775808.0
-                               : sizeof(I) == 4 ? -2147483648.0
-                               : sizeof(I) == 2 ? -32768.0
-                                                : (I(-1) > 0 ? 0.0 : -128.0));
-  // One more than the largest: a power of two, which floats have.
-  const T high = static_cast<T>(sizeof(I) == 8   ? 9223372036854775808.0
-                                : sizeof(I) == 4 ? 2147483648.0
-                                : sizeof(I) == 2 ? 32768.0
-                                                 : (I(-1) > 0 ? 256.0 : 128.0));
-  if (v <= low) return static_cast<I>(low);
-  if (v >= high)
-    return static_cast<I>(sizeof(I) == 8   ? 9223372036854775807LL
-                          : sizeof(I) == 4 ? 2147483647LL
-                          : sizeof(I) == 2 ? 32767LL
-                                           : (I(-1) > 0 ? 255LL : 127LL));
-  return static_cast<I>(v);
-}
-
 template <class To, class From> struct convert {
   __device__ static To apply(From s) {
     const k_computed<From> v = k_widen(s);
@@ -30,7 +9,7 @@ template <class To, class From> struct convert {
     if constexpr (k_is_bool<To>::value)
       return k_narrow<To>(v);
     else if constexpr (k_is_float<k_computed<From>>::value && !k_is_float<T>::value)
-      return to_int<To>(v);
+      return k_to_int<To>(v);
     else
       return k_narrow<To>(static_cast<T>(v));
   }

@@ -85,6 +85,27 @@ template <class S, class T> __device__ inline S k_narrow(T v) {
   return k_store<S>::from(v);
 }
 
+// A float as an integer: towards zero, saturating, NaN becomes 0.
+template <class I, class T> __device__ inline I k_to_int(T v) {
+  if (v != v) return 0;
+  const T low = static_cast<T>(sizeof(I) == 8   ? -9223372036854775808.0
+                               : sizeof(I) == 4 ? -2147483648.0
+                               : sizeof(I) == 2 ? -32768.0
+                                                : (I(-1) > 0 ? 0.0 : -128.0));
+  // One more than the largest: a power of two, which floats have.
+  const T high = static_cast<T>(sizeof(I) == 8   ? 9223372036854775808.0
+                                : sizeof(I) == 4 ? 2147483648.0
+                                : sizeof(I) == 2 ? 32768.0
+                                                 : (I(-1) > 0 ? 256.0 : 128.0));
+  if (v <= low) return static_cast<I>(low);
+  if (v >= high)
+    return static_cast<I>(sizeof(I) == 8   ? 9223372036854775807LL
+                          : sizeof(I) == 4 ? 2147483647LL
+                          : sizeof(I) == 2 ? 32767LL
+                                           : (I(-1) > 0 ? 255LL : 127LL));
+  return static_cast<I>(v);
+}
+
 // ---------------------------------------------------------------------------------------------
 // From a dtype to a type: k_by_float(call, dtype, [&](auto tag) { typedef typename
 // decltype(tag)::type S; return ...; }) calls the function with the tag of the stored type.
@@ -221,6 +242,16 @@ __device__ inline int64_t k_offset(const cuda_walk &w, int64_t i) {
   return at[0];
 }
 
+// The last digit of *i, whose digits are below `size`; takes it off.
+__device__ inline int64_t k_digit(int64_t *i, int64_t size) {
+  const int64_t n = *i;
+  const int64_t q = n < INT32_MAX && size < INT32_MAX
+                        ? static_cast<uint32_t>(n) / static_cast<uint32_t>(size)
+                        : n / size;
+  *i = q;
+  return n - q * size;
+}
+
 // ---------------------------------------------------------------------------------------------
 // Grids
 
@@ -247,19 +278,33 @@ static inline unsigned k_grid(const cnn_call *call, int64_t n) {
 
 #define K_FULL_WARP 0xffffffffu
 
+// f of each word of v.
+template <class T, class F> __device__ inline T k_shuffle_words(T v, F f) {
+  constexpr int words = sizeof(T) / 4;
+  static_assert(words * 4 == sizeof(T), "whole words");
+  unsigned w[words];
+  memcpy(w, &v, sizeof v);
+#pragma unroll
+  for (int i = 0; i < words; i++) w[i] = f(w[i]);
+  memcpy(static_cast<void *>(&v), w, sizeof v);
+  return v;
+}
+
 // Any plain type of whole words, or a number.
 template <class T> __device__ inline T k_shuffle_xor(T v, int bits) {
   if constexpr (k_is_float<T>::value || sizeof(T) <= 4) {
     return __shfl_xor_sync(K_FULL_WARP, v, bits);
   } else {
-    constexpr int words = sizeof(T) / 4;
-    unsigned w[words];
-    memcpy(w, &v, sizeof v);
-#pragma unroll
-    for (int i = 0; i < words; i++) w[i] = __shfl_xor_sync(K_FULL_WARP, w[i], bits);
-    memcpy(static_cast<void *>(&v), w, sizeof v);
-    return v;
+    return k_shuffle_words(v, [&](unsigned w) { return __shfl_xor_sync(K_FULL_WARP, w, bits); });
   }
+}
+
+// The v of `n` lanes before, and of lane `lane`.
+template <class T> __device__ inline T k_shuffle_up(T v, int n) {
+  return k_shuffle_words(v, [&](unsigned w) { return __shfl_up_sync(K_FULL_WARP, w, n); });
+}
+template <class T> __device__ inline T k_shuffle_from(T v, int lane) {
+  return k_shuffle_words(v, [&](unsigned w) { return __shfl_sync(K_FULL_WARP, w, lane); });
 }
 
 template <class T, class F> __device__ inline T k_warp_reduce(T v, F combine) {
@@ -281,6 +326,27 @@ __device__ inline T k_block_reduce(T v, T *shared, T identity, F combine) {
   v = k_warp_reduce(v, combine);
   __syncthreads();
   return v;
+}
+
+// The sum of v over the threads before this one; the sum of all in *total. Likewise, with 32
+// elements of `shared` or as many as there are warps.
+template <class T> __device__ inline T k_block_scan(T v, T *shared, T *total) {
+  const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, warps = blockDim.x >> 5;
+  T sum = v, before = 0, all = 0;
+#pragma unroll
+  for (int by = 1; by < 32; by <<= 1) {
+    const T other = __shfl_up_sync(K_FULL_WARP, sum, by);
+    if (lane >= by) sum += other;
+  }
+  if (lane == 31) shared[warp] = sum;
+  __syncthreads();
+  for (int w = 0; w < warps; w++) {
+    if (w < warp) before += shared[w];
+    all += shared[w];
+  }
+  __syncthreads();
+  *total = all;
+  return before + sum - v;
 }
 
 struct k_sum {

@@ -11,9 +11,7 @@
 #define P(i) p[i]
 
 // What a row's function holds: its number arguments, in the computed type.
-template <class S> struct f_params {
-  k_computed<S> p[4];
-};
+template <class S> struct f_params { k_computed<S> p[4]; };
 
 template <template <class> class F, class S>
 static cnn_status run_row(const cnn_call *call, cnn_dtype dtype) {
@@ -66,24 +64,16 @@ static cnn_status run_row(const cnn_call *call, cnn_dtype dtype) {
 template <class S> struct f_trigamma : f_params<S> {
   typedef S Out, A;
   static constexpr int arity = 1;
-  __device__ S operator()(S stored) const {
-    return k_narrow<S>(m_trigamma(k_widen(stored)));
-  }
+  __device__ S operator()(S stored) const { return k_narrow<S>(m_trigamma(k_widen(stored))); }
 };
 RUN(trigamma, k_by_float)
 
 template <class T_> struct fold_nan {
   typedef T_ T;
   typedef unsigned Acc;
-  __device__ Acc zero() const {
-    return 0;
-  }
-  __device__ Acc take(Acc a, T x, int64_t) const {
-    return a | (x != x);
-  }
-  __device__ Acc merge(Acc a, Acc b) const {
-    return a | b;
-  }
+  __device__ Acc zero() const { return 0; }
+  __device__ Acc take(Acc a, T x, int64_t) const { return a | (x != x); }
+  __device__ Acc merge(Acc a, Acc b) const { return a | b; }
   __device__ void store(const k_reduce_form &f, int64_t o, Acc a) const {
     k_put(f.out_dtype[0], f.out[0], o, a);
   }

@@ -16,10 +16,10 @@
 //
 // Limited by the arithmetic outside of tensor cores: this is for float64, for what cuDNN refuses,
 // and for builds without it.
-#include "conv.h"
-
 #include "reduce.cuh"
 #include "spatial.cuh"
+
+#include "conv.h"
 
 #define TILE  64
 #define DEPTH 16

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Products of any dtype and any strides: for what cuBLASLt doesn't take (integers above all).
 // 64 x 64 elements of C to a block, 4 x 4 to a thread, 16 of the inner dim at a time.
-#include "gemm.h"
 #include "kernel.cuh"
+
+#include "gemm.h"
 
 #define TILE  64
 #define DEPTH 16

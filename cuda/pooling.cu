@@ -5,11 +5,9 @@
 //
 // Half types are computed as float, integers as int64. Limited by bytes: x is read once (windows
 // that overlap meet it in the caches), y and places are written once.
-#include <limits.h>
-#include <math.h>
+#include "spatial.cuh"
 
 #include "engine/window.h"
-#include "spatial.cuh"
 
 #define WARP_LEAST 32 // elements of a window that are worth a warp
 

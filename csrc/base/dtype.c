@@ -99,11 +99,12 @@ double cnn_dtype_below(cnn_dtype t, double high) {
     float f = (float)high;
     return (double)f < high ? f : nextafterf(f, -INFINITY);
   }
-  uint16_t bits;
-  double v;
-  cnn_element_set(t, &bits, high);
-  v = cnn_element_get(t, &bits);
+  cnn_f16 half = cnn_float_to_f16((float)high);
+  cnn_bf16 brain = cnn_float_to_bf16((float)high);
+  bool is_half = t == CNN_F16;
+  uint16_t *bits = is_half ? &half.bits : &brain.bits;
+  double v = is_half ? cnn_f16_to_float(half) : cnn_bf16_to_float(brain);
   if (v < high) return v;
-  bits = v > 0 ? (uint16_t)(bits - 1) : v < 0 ? (uint16_t)(bits + 1) : (uint16_t)0x8001;
-  return cnn_element_get(t, &bits);
+  *bits = v > 0 ? (uint16_t)(*bits - 1) : v < 0 ? (uint16_t)(*bits + 1) : (uint16_t)0x8001;
+  return is_half ? cnn_f16_to_float(half) : cnn_bf16_to_float(brain);
 }

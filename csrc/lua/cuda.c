@@ -134,20 +134,30 @@ static int l_properties(lua_State *L) {
   int index = device_index(L, S, 1, function);
   TRY(L, S, function, cnn_cuda_open()->properties(&S->ctx, index, &p));
   lua_newtable(L);
-#define TEXT(field) lua_pushstring(L, p.field), lua_setfield(L, -2, #field);
-#define INT(field)  cnn_pushint(L, p.field), lua_setfield(L, -2, #field);
-#define BOOL(field) lua_pushboolean(L, p.field), lua_setfield(L, -2, #field);
-  TEXT(name)
-  TEXT(uuid)
-  INT(major)
-  INT(minor) INT(total_memory) INT(context_memory) INT(shared_memory_per_block)
-      INT(shared_memory_per_block_optin) INT(l2_cache_size) INT(multi_processor_count)
-          INT(warp_size) INT(registers_per_block) INT(max_threads_per_block)
-              INT(max_threads_per_multi_processor) INT(pci_bus) INT(pci_device) BOOL(integrated)
+#define TEXT(field) lua_pushstring(L, p.field), lua_setfield(L, -2, #field)
+#define INT(field)  cnn_pushint(L, p.field), lua_setfield(L, -2, #field)
+#define BOOL(field) lua_pushboolean(L, p.field), lua_setfield(L, -2, #field)
+  TEXT(name);
+  TEXT(uuid);
+  INT(major);
+  INT(minor);
+  INT(total_memory);
+  INT(context_memory);
+  INT(shared_memory_per_block);
+  INT(shared_memory_per_block_optin);
+  INT(l2_cache_size);
+  INT(multi_processor_count);
+  INT(warp_size);
+  INT(registers_per_block);
+  INT(max_threads_per_block);
+  INT(max_threads_per_multi_processor);
+  INT(pci_bus);
+  INT(pci_device);
+  BOOL(integrated);
 #undef TEXT
 #undef INT
 #undef BOOL
-                  return 1;
+  return 1;
 }
 
 // synchronize(device)

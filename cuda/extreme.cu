@@ -48,8 +48,7 @@ static cnn_status plan_extreme(cnn_call *call) {
 template <bool largest> static cnn_status extreme(cnn_call *call, bool values, bool places) {
   k_reduce_form f;
   cuda_reduce_make(&f, call, &call->in[0], dims_of(call));
-  const cnn_dtype computed = cnn_dtype_is_float(f.dtype) ? cnn_dtype_computed(f.dtype) : CNN_I64;
-  return k_reduce_by(call, computed, &f, [&](auto tag) {
+  return k_reduce_own(call, &f, [&](auto tag) {
     return fold_extreme<typename decltype(tag)::type, largest>{values, places};
   });
 }

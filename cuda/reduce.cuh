@@ -175,19 +175,8 @@ cnn_status k_reduce_launch(const cnn_call *call, const Fold &fold, k_reduce_form
                      *f);
 }
 
-// Runs the fold that `make` gives for the type computed in: make(k_tag<T>()). Elements are
-// converted to `computed` (CNN_F32, CNN_F64 or CNN_I64).
-template <class Make>
-cnn_status k_reduce_by(const cnn_call *call, cnn_dtype computed, k_reduce_form *f, Make make) {
-  const bool natural =
-      cnn_dtype_is_float(f->dtype) ? cnn_dtype_computed(f->dtype) == computed : computed == CNN_I64;
-  if (!natural) {
-    if (computed == CNN_F32)
-      return k_reduce_launch<k_converted<float>>(call, make(k_tag<float>()), f);
-    if (computed == CNN_F64)
-      return k_reduce_launch<k_converted<double>>(call, make(k_tag<double>()), f);
-    return k_reduce_launch<k_converted<int64_t>>(call, make(k_tag<int64_t>()), f);
-  }
+// Runs the fold that `make` gives for the type that elements are computed in: make(k_tag<T>()).
+template <class Make> cnn_status k_reduce_own(const cnn_call *call, k_reduce_form *f, Make make) {
   switch (f->dtype) {
   case CNN_F32: return k_reduce_launch<k_direct<float, float>>(call, make(k_tag<float>()), f);
   case CNN_F64: return k_reduce_launch<k_direct<double, double>>(call, make(k_tag<double>()), f);
@@ -199,6 +188,19 @@ cnn_status k_reduce_by(const cnn_call *call, cnn_dtype computed, k_reduce_form *
     return k_reduce_launch<k_direct<uint8_t, int64_t>>(call, make(k_tag<int64_t>()), f);
   default: return k_reduce_launch<k_converted<int64_t>>(call, make(k_tag<int64_t>()), f);
   }
+}
+
+// Likewise, elements converted to `computed` (CNN_F32, CNN_F64 or CNN_I64).
+template <class Make>
+cnn_status k_reduce_by(const cnn_call *call, cnn_dtype computed, k_reduce_form *f, Make make) {
+  const bool natural =
+      cnn_dtype_is_float(f->dtype) ? cnn_dtype_computed(f->dtype) == computed : computed == CNN_I64;
+  if (natural) return k_reduce_own(call, f, make);
+  if (computed == CNN_F32)
+    return k_reduce_launch<k_converted<float>>(call, make(k_tag<float>()), f);
+  if (computed == CNN_F64)
+    return k_reduce_launch<k_converted<double>>(call, make(k_tag<double>()), f);
+  return k_reduce_launch<k_converted<int64_t>>(call, make(k_tag<int64_t>()), f);
 }
 
 #endif

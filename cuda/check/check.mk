@@ -62,7 +62,7 @@ $(CHECK_OUT)/descriptors: $(CHECK_DESCRIPTORS) cuda/blaslt.c
 $(CHECK_OUT)/plans $(CHECK_OUT)/statuses $(CHECK_OUT)/descriptors: cuda/check/check.mk $(wildcard cuda/*.h)
 	@mkdir -p $(@D)
 	$(call say,LD,$@)$(CC) $(CHECK_C) -O1 $(filter-out cuda/blaslt.c,$(filter %.c,$^)) -o $@ -L$(CUDA_LIB) \
-	  -lcudnn $(if $(filter %descriptors,$@),-lcublasLt -lcudart_static -lrt -ldl) -pthread
+	  -lcudnn $(if $(filter %descriptors,$@),-lcublasLt -lcudart_static -lrt -ldl) -pthread -lm
 
 check-cudnn-plans:
 	@$(MAKE) $(SUB) $(CHECK_OUT)/plans $(CHECK_OUT)/statuses $(CHECK_OUT)/descriptors \

@@ -144,6 +144,9 @@ static void walk(const dnn_target *target, int sm) {
               cuda_conv f = c;
               f.bias = true;
               try_one(target, sm, &f, &shapes[si], &layouts[li]);
+              f.deterministic = true; // what conv.c asks for
+              try_one(target, sm, &f, &shapes[si], &layouts[li]);
+              f.deterministic = false;
               f.relu = true;
               try_one(target, sm, &f, &shapes[si], &layouts[li]);
             }

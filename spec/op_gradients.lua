@@ -57,7 +57,7 @@ end
 -- Random numbers of a tensor's shape, from -1 to 1.
 local function noise(x, seed)
   cnn.manual_seed(seed)
-  return cnn.rand(x.shape, { dtype = "float64" }):mul(2):sub(1)
+  return cnn.rand(x.shape, { dtype = "float64", device = x.device }):mul(2):sub(1)
 end
 
 -- The gradients by `by` of the results under cotangents; zeros where there is none.
@@ -72,7 +72,7 @@ local function gradients(results, by, cotangents, flags)
   if #roots == 0 then return nil end
   local found = core._grad(roots, by, weights, flags or 0, true)
   for i, x in ipairs(by) do
-    if not found[i] then found[i] = cnn.zeros(x.shape, { dtype = x.dtype }) end
+    if not found[i] then found[i] = cnn.zeros(x.shape, { dtype = x.dtype, device = x.device }) end
     if not same_shape(found[i].shape, x.shape) or found[i].dtype ~= x.dtype then
       error(("gradient %d is %s%s, its input %s%s"):format(i, found[i].dtype, shape_text(found[i].shape), x.dtype,
         shape_text(x.shape)), 0)
@@ -269,7 +269,7 @@ function gradients_of.check(entry)
         for i, w in ipairs(cotangents) do
           local rank = #w.shape
           if form == "expanded" then
-            other[i] = cnn.tensor(0.75, { dtype = "float64" }):expand(w.shape)
+            other[i] = cnn.tensor(0.75, { dtype = "float64", device = w.device }):expand(w.shape)
           elseif rank > 1 then
             other[i] = w:transpose(1, rank):contiguous():transpose(1, rank)
           else

@@ -4140,6 +4140,9 @@ function Tensor:numel(...) end
 ---@return cnn.Tensor
 function Tensor:pin_memory(...) end
 
+---@return cnn.Tensor
+function Tensor:record_stream(...) end
+
 ---@return table
 function Tensor:register_hook(...) end
 

@@ -89,7 +89,7 @@ assert(not ok and message:find("blend: expected x (n, k) and w (n), got shapes (
 ]]
 
 local function follow(folder)
-  expect("copying the tree", ("cp -a Makefile .busted csrc lua spec tools docs '%s' && mkdir -p '%s/%s' && "
+  expect("copying the tree", ("cp -a Makefile .busted csrc cuda lua spec tools docs '%s' && mkdir -p '%s/%s' && "
     .. "cp -a '%s/obj' '%s/%s'"):format(folder, folder, out, out, folder, out))
   local entries = {}
   for _, block in ipairs(blocks()) do

@@ -9,14 +9,12 @@
 //
 // A label that is none is reported, and its row counts as ignored. Sums are in double, blocks
 // joined in their order.
-#include "kernel.cuh"
+#include "scalar.cuh"
+#include "team.cuh"
 
 #include <math.h>
 
-#define BLOCK K_BLOCK
-
 enum { REDUCE_NONE, REDUCE_MEAN, REDUCE_SUM };
-enum { BY_THREAD, BY_WARP, BY_BLOCK };
 
 // What comes of a block of rows.
 typedef struct partial {
@@ -47,41 +45,6 @@ typedef struct job {
   int op;
 } job;
 
-template <int by> __device__ inline int width() {
-  return by == BY_THREAD ? 1 : by == BY_WARP ? 32 : BLOCK;
-}
-template <int by> __device__ inline int me() {
-  return by == BY_THREAD ? 0 : by == BY_WARP ? threadIdx.x & 31 : threadIdx.x;
-}
-template <int by> __device__ inline int64_t first_row() {
-  return by == BY_THREAD ? k_index()
-         : by == BY_WARP ? static_cast<int64_t>(blockIdx.x) * (BLOCK / 32) + (threadIdx.x >> 5)
-                         : blockIdx.x;
-}
-template <int by> __device__ inline int64_t row_step() {
-  return by == BY_THREAD ? k_stride()
-         : by == BY_WARP ? static_cast<int64_t>(gridDim.x) * (BLOCK / 32)
-                         : gridDim.x;
-}
-template <int by, class T, class F> __device__ inline T all(T v, T *shared, T identity, F combine) {
-  if constexpr (by == BY_THREAD) return v;
-  if constexpr (by == BY_WARP) return k_warp_reduce(v, combine);
-  return k_block_reduce(v, shared, identity, combine);
-}
-
-__device__ static inline float power(float x) {
-  return expf(x);
-}
-__device__ static inline double power(double x) {
-  return exp(x);
-}
-__device__ static inline float logarithm(float x) {
-  return logf(x);
-}
-__device__ static inline double logarithm(double x) {
-  return log(x);
-}
-
 // The label at an offset, from 0; -1 for a row that does not count. `lead` reports a wrong one.
 __device__ static inline int64_t read_label(const job &j, int64_t at, bool lead) {
   const int64_t v = k_get<int64_t>(j.target_dtype, j.target, at);
@@ -100,14 +63,15 @@ template <class S, int by, class F> __device__ inline void for_row(const job &j,
   int64_t done = 0;
   if (by != BY_THREAD && sizeof(S) < 8 && j.packs) {
     const int64_t packs = j.classes / N;
-    for (int64_t i = me<by>(); i < packs; i += width<by>()) {
+    for (int64_t i = k_team_me<by>(); i < packs; i += k_team_width<by>()) {
       const k_pack<S, N> v = reinterpret_cast<const k_pack<S, N> *>(x)[i];
 #pragma unroll
       for (int k = 0; k < N; k++) f(k_widen(v.v[k]));
     }
     done = packs * N;
   }
-  for (int64_t c = done + me<by>(); c < j.classes; c += width<by>()) f(k_widen(x[c * j.x_stride]));
+  for (int64_t c = done + k_team_me<by>(); c < j.classes; c += k_team_width<by>())
+    f(k_widen(x[c * j.x_stride]));
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -120,10 +84,10 @@ template <class T> struct state {
 template <class T> __device__ inline state<T> take(state<T> a, T x) {
   const T least = -static_cast<T>(INFINITY);
   if (x == least) return a;
-  if (x <= a.top) return state<T>{a.top, a.sum + power(x - a.top)};
+  if (x <= a.top) return state<T>{a.top, a.sum + m_exp(x - a.top)};
   if (x != x) return state<T>{a.top, x};
   // e^(x - x) is 1, but NaN for what is not finite.
-  return state<T>{x, (a.top == least ? a.sum : a.sum * power(a.top - x)) + power(x - x)};
+  return state<T>{x, (a.top == least ? a.sum : a.sum * m_exp(a.top - x)) + m_exp(x - x)};
 }
 // The block's sums, from those of its threads.
 __device__ static inline void finish_block(const job &j, partial own) {
@@ -135,38 +99,38 @@ __device__ static inline void finish_block(const job &j, partial own) {
   if (threadIdx.x == 0) j.partials[blockIdx.x] = own;
 }
 
-template <class S, int by> __global__ void __launch_bounds__(BLOCK) k_cross_entropy(job j) {
+template <class S, int by> __global__ void __launch_bounds__(K_BLOCK) k_cross_entropy(job j) {
   typedef k_computed<S> T;
   __shared__ T shared[32];
   __shared__ double numbers[32];
   // Kept in shared memory where one lane of a warp adds to them: registers are dear here.
-  __shared__ partial slots[BLOCK / 32];
+  __shared__ partial slots[K_BLOCK / 32];
   const state<T> none = {-static_cast<T>(INFINITY), 0};
   partial own = {0, 0, 0};
   partial *sum = by == BY_THREAD ? &own : &slots[threadIdx.x >> 5];
   if (by != BY_THREAD && (threadIdx.x & 31) == 0) *sum = own;
-  for (int64_t i = first_row<by>(); i < j.rows.numel; i += row_step<by>()) {
+  for (int64_t i = k_team_line<by>(); i < j.rows.numel; i += k_team_step<by>()) {
     int64_t at[3];
     k_offsets<3>(j.rows, i, at);
     const S *x = static_cast<const S *>(j.x) + at[0];
-    const bool lead = me<by>() == 0;
+    const bool lead = k_team_me<by>() == 0;
     const int64_t label = read_label(j, at[1], lead);
     state<T> s = none;
     for_row<S, by>(j, x, [&](T v) { s = take(s, v); });
-    const T top = all<by>(s.top, shared, none.top, k_max());
+    const T top = k_team_reduce<by>(s.top, shared, none.top, k_max());
     if (by != BY_THREAD) {
       // (Where nothing was added top may be -inf, as may the largest.)
-      const T part = s.sum == 0 ? 0 : s.sum * power(s.top - top);
-      s = state<T>{top, all<by>(part, shared, static_cast<T>(0), k_sum())};
+      const T part = s.sum == 0 ? 0 : s.sum * m_exp(s.top - top);
+      s = state<T>{top, k_team_reduce<by>(part, shared, static_cast<T>(0), k_sum())};
     }
-    const T log_sum = logarithm(s.sum);
+    const T log_sum = m_log(s.sum);
     double smooth = 0;
     if (j.smoothing > 0) {
-      for (int64_t c = me<by>(); c < j.classes; c += width<by>()) {
+      for (int64_t c = k_team_me<by>(); c < j.classes; c += k_team_width<by>()) {
         const T below = s.top - k_widen(x[c * j.x_stride]);
         smooth += static_cast<double>(static_cast<T>(weight_of(j, c)) * (below + log_sum));
       }
-      smooth = all<by>(smooth, numbers, 0.0, k_sum());
+      smooth = k_team_reduce<by>(smooth, numbers, 0.0, k_sum());
     }
     if (!lead) continue;
     static_cast<T *>(j.largest)[at[2]] = s.top;
@@ -188,7 +152,7 @@ template <class S, int by> __global__ void __launch_bounds__(BLOCK) k_cross_entr
   finish_block(j, own);
 }
 
-template <class S> __global__ void __launch_bounds__(BLOCK) k_nll(job j) {
+template <class S> __global__ void __launch_bounds__(K_BLOCK) k_nll(job j) {
   typedef k_computed<S> T;
   partial sum = {0, 0, 0};
   for (int64_t i = k_index(); i < j.rows.numel; i += k_stride()) {
@@ -211,13 +175,13 @@ template <class S> __global__ void __launch_bounds__(BLOCK) k_nll(job j) {
 
 // The loss (where it is reduced: not NULL) and the total weight. Rows that are all ignored have the
 // loss 0.
-__global__ void __launch_bounds__(BLOCK)
+__global__ void __launch_bounds__(K_BLOCK)
     k_finish(const partial *partials, int64_t n, int64_t rows, bool mean, cnn_dtype loss_dtype,
              void *loss, cnn_dtype total_dtype, void *total) {
   __shared__ double numbers[32];
   __shared__ int64_t counts[32];
   partial sum = {0, 0, 0};
-  for (int64_t i = threadIdx.x; i < n; i += BLOCK) {
+  for (int64_t i = threadIdx.x; i < n; i += K_BLOCK) {
     sum.loss += partials[i].loss;
     sum.weight += partials[i].weight;
     sum.rows += partials[i].rows;
@@ -234,17 +198,17 @@ __global__ void __launch_bounds__(BLOCK)
 // ---------------------------------------------------------------------------------------------
 // What is written for every class: gradients and weights
 
-__global__ void __launch_bounds__(BLOCK) k_weight_sum(job j, double *out) {
+__global__ void __launch_bounds__(K_BLOCK) k_weight_sum(job j, double *out) {
   __shared__ double numbers[32];
   double sum = 0;
-  for (int64_t c = threadIdx.x; c < j.classes; c += BLOCK) sum += weight_of(j, c);
+  for (int64_t c = threadIdx.x; c < j.classes; c += K_BLOCK) sum += weight_of(j, c);
   sum = k_block_reduce(sum, numbers, 0.0, k_sum());
   if (threadIdx.x == 0) *out = sum;
 }
 
 enum { CROSS_ENTROPY, CLASS_WEIGHTS, NLL };
 
-template <class S, int by, int kind> __global__ void __launch_bounds__(BLOCK) k_classes(job j) {
+template <class S, int by, int kind> __global__ void __launch_bounds__(K_BLOCK) k_classes(job j) {
   typedef k_computed<S> T;
   constexpr int N = 16 / sizeof(S);
   const double e = j.smoothing;
@@ -253,10 +217,10 @@ template <class S, int by, int kind> __global__ void __launch_bounds__(BLOCK) k_
     if (j.dy && !j.each) g = k_get<double>(j.dy_dtype, j.dy, 0);
     if (j.total) g /= k_get<double>(j.total_dtype, j.total, 0);
   }
-  for (int64_t i = first_row<by>(); i < j.rows.numel; i += row_step<by>()) {
+  for (int64_t i = k_team_line<by>(); i < j.rows.numel; i += k_team_step<by>()) {
     int64_t at[4], dy_at[2];
     k_offsets<4>(j.rows, i, at);
-    const int64_t label = read_label(j, at[2], me<by>() == 0);
+    const int64_t label = read_label(j, at[2], k_team_me<by>() == 0);
     if (kind != CLASS_WEIGHTS && j.each) {
       k_offsets<2>(j.dys, i, dy_at);
       g = k_get<double>(j.dy_dtype, j.dy, dy_at[1]);
@@ -284,7 +248,7 @@ template <class S, int by, int kind> __global__ void __launch_bounds__(BLOCK) k_
       if (label < 0) return T(0);
       T v = 0;
       if (kind == CROSS_ENTROPY) {
-        v = a * power((k_widen(logit) - top) - log_sum);
+        v = a * m_exp((k_widen(logit) - top) - log_sum);
         if (b != 0) v -= b * static_cast<T>(weight_of(j, k));
       } else if (kind == CLASS_WEIGHTS) {
         v = static_cast<T>(j.share * weight_of(j, k));
@@ -294,7 +258,7 @@ template <class S, int by, int kind> __global__ void __launch_bounds__(BLOCK) k_
     int64_t done = 0;
     if (by != BY_THREAD && j.packs) {
       const int64_t packs = j.classes / N;
-      for (int64_t k = me<by>(); k < packs; k += width<by>()) {
+      for (int64_t k = k_team_me<by>(); k < packs; k += k_team_width<by>()) {
         k_pack<S, N> v, r;
         if constexpr (kind == CROSS_ENTROPY) v = reinterpret_cast<const k_pack<S, N> *>(x)[k];
 #pragma unroll
@@ -304,7 +268,7 @@ template <class S, int by, int kind> __global__ void __launch_bounds__(BLOCK) k_
       }
       done = packs * N;
     }
-    for (int64_t k = done + me<by>(); k < j.classes; k += width<by>())
+    for (int64_t k = done + k_team_me<by>(); k < j.classes; k += k_team_width<by>())
       out[k * j.stride] = k_narrow<S>(value(k, kind == CROSS_ENTROPY ? x[k * j.x_stride] : S()));
   }
 }
@@ -392,7 +356,7 @@ static int by_of(const job *j) {
   return j->classes > 1024 ? BY_BLOCK : BY_WARP;
 }
 static int64_t blocks_of(const cnn_call *call, const job *j, int by) {
-  const int64_t each = by == BY_THREAD ? BLOCK : by == BY_WARP ? BLOCK / 32 : 1;
+  const int64_t each = by == BY_THREAD ? K_BLOCK : by == BY_WARP ? K_BLOCK / 32 : 1;
   const int64_t most = static_cast<int64_t>(cuda_processors(call)) * 16;
   const int64_t blocks = (j->rows.numel + each - 1) / each;
   return blocks < most ? blocks : most;
@@ -402,8 +366,8 @@ static int64_t blocks_of(const cnn_call *call, const job *j, int by) {
 static cnn_status finish(const cnn_call *call, const job *j, int64_t blocks, int64_t reduction,
                          const cnn_view *total) {
   const cnn_view *loss = &call->out[0];
-  return CUDA_LAUNCH(call, k_finish, 1, BLOCK, 0, static_cast<const partial *>(j->partials), blocks,
-                     j->rows.numel, reduction == REDUCE_MEAN, loss->dtype,
+  return CUDA_LAUNCH(call, k_finish, 1, K_BLOCK, 0, static_cast<const partial *>(j->partials),
+                     blocks, j->rows.numel, reduction == REDUCE_MEAN, loss->dtype,
                      reduction == REDUCE_NONE ? nullptr : loss->data, total->dtype, total->data);
 }
 
@@ -436,9 +400,9 @@ static cnn_status run_cross_entropy(cnn_call *call) {
   CNN_TRY(k_by_float(call, call->in[0].dtype, [&](auto tag) {
     typedef typename decltype(tag)::type S;
     switch (by) {
-    case BY_THREAD: return CUDA_LAUNCH(call, (k_cross_entropy<S, BY_THREAD>), grid, BLOCK, 0, j);
-    case BY_WARP: return CUDA_LAUNCH(call, (k_cross_entropy<S, BY_WARP>), grid, BLOCK, 0, j);
-    default: return CUDA_LAUNCH(call, (k_cross_entropy<S, BY_BLOCK>), grid, BLOCK, 0, j);
+    case BY_THREAD: return CUDA_LAUNCH(call, (k_cross_entropy<S, BY_THREAD>), grid, K_BLOCK, 0, j);
+    case BY_WARP: return CUDA_LAUNCH(call, (k_cross_entropy<S, BY_WARP>), grid, K_BLOCK, 0, j);
+    default: return CUDA_LAUNCH(call, (k_cross_entropy<S, BY_BLOCK>), grid, K_BLOCK, 0, j);
     }
   }));
   return finish(call, &j, blocks, call->args[4].i, &call->out[3]);
@@ -459,7 +423,7 @@ static cnn_status run_nll(cnn_call *call) {
   const int64_t blocks = blocks_of(call, &j, BY_THREAD);
   CNN_TRY(k_by_float(call, call->in[0].dtype, [&](auto tag) {
     typedef typename decltype(tag)::type S;
-    return CUDA_LAUNCH(call, k_nll<S>, static_cast<unsigned>(blocks), BLOCK, 0, j);
+    return CUDA_LAUNCH(call, k_nll<S>, static_cast<unsigned>(blocks), K_BLOCK, 0, j);
   }));
   return finish(call, &j, blocks, call->args[4].i, &call->out[1]);
 }
@@ -474,9 +438,9 @@ template <int kind> static cnn_status write_classes(const cnn_call *call, const 
   return k_by_float(call, call->out[0].dtype, [&](auto tag) {
     typedef typename decltype(tag)::type S;
     switch (by) {
-    case BY_THREAD: return CUDA_LAUNCH(call, (k_classes<S, BY_THREAD, kind>), grid, BLOCK, 0, *j);
-    case BY_WARP: return CUDA_LAUNCH(call, (k_classes<S, BY_WARP, kind>), grid, BLOCK, 0, *j);
-    default: return CUDA_LAUNCH(call, (k_classes<S, BY_BLOCK, kind>), grid, BLOCK, 0, *j);
+    case BY_THREAD: return CUDA_LAUNCH(call, (k_classes<S, BY_THREAD, kind>), grid, K_BLOCK, 0, *j);
+    case BY_WARP: return CUDA_LAUNCH(call, (k_classes<S, BY_WARP, kind>), grid, K_BLOCK, 0, *j);
+    default: return CUDA_LAUNCH(call, (k_classes<S, BY_BLOCK, kind>), grid, K_BLOCK, 0, *j);
     }
   });
 }
@@ -516,7 +480,7 @@ static cnn_status run_backward(cnn_call *call) {
   start_gradient(&call->in[0], &call->in[6], call->args[8].i, &call->out[0], &j);
   if (j.w && j.smoothing > 0) {
     double *sum = static_cast<double *>(call->scratch);
-    CNN_TRY(CUDA_LAUNCH(call, k_weight_sum, 1, BLOCK, 0, j, sum));
+    CNN_TRY(CUDA_LAUNCH(call, k_weight_sum, 1, K_BLOCK, 0, j, sum));
     j.w_sum = sum;
   }
   return write_classes<CROSS_ENTROPY>(call, &j);

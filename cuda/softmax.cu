@@ -4,39 +4,25 @@
 // (Milakov, Gimelshein: "Online normalizer calculation for softmax", 2018), a second one writes.
 //
 // A NaN or +inf in a line makes all of it NaN, and so do elements that are all -inf.
-#include "kernel.cuh"
+#include "scalar.cuh"
+#include "team.cuh"
 
 #include <math.h>
 
-#define BLOCK 256
-
 template <class T> struct state { T top, sum; };
-
-__device__ static inline float power(float x) {
-  return expf(x);
-}
-__device__ static inline double power(double x) {
-  return exp(x);
-}
-__device__ static inline float logarithm(float x) {
-  return logf(x);
-}
-__device__ static inline double logarithm(double x) {
-  return log(x);
-}
 
 template <class T> __device__ inline state<T> take(state<T> a, T x) {
   const T least = -static_cast<T>(INFINITY);
   if (x == least) return a;
-  if (x <= a.top) return state<T>{a.top, a.sum + power(x - a.top)};
+  if (x <= a.top) return state<T>{a.top, a.sum + m_exp(x - a.top)};
   // e^(x - x) is 1, but NaN for what is not finite.
-  return state<T>{x, (a.top == least ? 0 : a.sum * power(a.top - x)) + power(x - x)};
+  return state<T>{x, (a.top == least ? 0 : a.sum * m_exp(a.top - x)) + m_exp(x - x)};
 }
 template <class T> __device__ inline state<T> join(state<T> a, state<T> b) {
   if (a.sum == 0) return b;
   if (b.sum == 0) return a;
   const T top = a.top > b.top ? a.top : b.top;
-  return state<T>{top, a.sum * power(a.top - top) + b.sum * power(b.top - top)};
+  return state<T>{top, a.sum * m_exp(a.top - top) + b.sum * m_exp(b.top - top)};
 }
 
 typedef struct job {
@@ -45,30 +31,6 @@ typedef struct job {
   const void *x, *saved;
   cnn_dtype dtype; // of x
 } job;
-
-// Who works on a line: `width` threads, this one is `me`.
-enum { BY_THREAD, BY_WARP, BY_BLOCK };
-template <int by> __device__ inline int width() {
-  return by == BY_THREAD ? 1 : by == BY_WARP ? 32 : BLOCK;
-}
-template <int by> __device__ inline int me() {
-  return by == BY_THREAD ? 0 : by == BY_WARP ? threadIdx.x & 31 : threadIdx.x;
-}
-template <int by> __device__ inline int64_t first_line() {
-  return by == BY_THREAD ? k_index()
-         : by == BY_WARP ? static_cast<int64_t>(blockIdx.x) * (BLOCK / 32) + (threadIdx.x >> 5)
-                         : blockIdx.x;
-}
-template <int by> __device__ inline int64_t line_step() {
-  return by == BY_THREAD ? k_stride()
-         : by == BY_WARP ? static_cast<int64_t>(gridDim.x) * (BLOCK / 32)
-                         : gridDim.x;
-}
-template <int by, class T, class F> __device__ inline T all(T v, T *shared, T identity, F combine) {
-  if (by == BY_THREAD) return v;
-  if (by == BY_WARP) return k_warp_reduce(v, combine);
-  return k_block_reduce(v, shared, identity, combine);
-}
 
 // An element of x, whose dtype a dtype argument may make another than the result's.
 template <class Out, bool same> __device__ inline k_computed<Out> input(const job &j, int64_t i) {
@@ -79,49 +41,49 @@ template <class Out, bool same> __device__ inline k_computed<Out> input(const jo
 }
 
 template <class Out, bool same, bool logs, int by>
-__global__ void __launch_bounds__(BLOCK) k_softmax(job j) {
+__global__ void __launch_bounds__(K_BLOCK) k_softmax(job j) {
   typedef k_computed<Out> T;
   __shared__ __align__(16) unsigned char raw[32 * sizeof(state<T>)];
   const state<T> none = {-static_cast<T>(INFINITY), 0};
-  for (int64_t line = first_line<by>(); line < j.lines.outer.numel; line += line_step<by>()) {
+  for (int64_t line = k_team_line<by>(); line < j.lines.outer.numel; line += k_team_step<by>()) {
     int64_t at[2];
     k_offsets<2>(j.lines.outer, line, at);
     Out *y = static_cast<Out *>(j.out) + at[0];
     state<T> s = none;
 #pragma unroll(same ? 4 : 1)
-    for (int64_t i = me<by>(); i < j.lines.length; i += width<by>())
+    for (int64_t i = k_team_me<by>(); i < j.lines.length; i += k_team_width<by>())
       s = take(s, input<Out, same>(j, at[1] + i * j.lines.stride[1]));
-    s = all<by>(s, reinterpret_cast<state<T> *>(raw), none,
-                [](state<T> a, state<T> b) { return join(a, b); });
-    const T scale = logs ? logarithm(s.sum) : 1 / s.sum;
+    s = k_team_reduce<by>(s, reinterpret_cast<state<T> *>(raw), none,
+                          [](state<T> a, state<T> b) { return join(a, b); });
+    const T scale = logs ? m_log(s.sum) : 1 / s.sum;
 #pragma unroll(same ? 4 : 1)
-    for (int64_t i = me<by>(); i < j.lines.length; i += width<by>()) {
+    for (int64_t i = k_team_me<by>(); i < j.lines.length; i += k_team_width<by>()) {
       const T v = input<Out, same>(j, at[1] + i * j.lines.stride[1]) - s.top;
-      y[i * j.lines.stride[0]] = k_narrow<Out>(logs ? v - scale : power(v) * scale);
+      y[i * j.lines.stride[0]] = k_narrow<Out>(logs ? v - scale : m_exp(v) * scale);
     }
   }
 }
 
 // dx = y (dy - sum(dy y)), of the logarithm dy - e^y sum(dy).
 template <class S, bool logs, int by>
-__global__ void __launch_bounds__(BLOCK) k_softmax_backward(job j) {
+__global__ void __launch_bounds__(K_BLOCK) k_softmax_backward(job j) {
   typedef k_computed<S> T;
   __shared__ T shared[32];
-  for (int64_t line = first_line<by>(); line < j.lines.outer.numel; line += line_step<by>()) {
+  for (int64_t line = k_team_line<by>(); line < j.lines.outer.numel; line += k_team_step<by>()) {
     int64_t at[3];
     k_offsets<3>(j.lines.outer, line, at);
     const S *dy = static_cast<const S *>(j.x) + at[1];
     const S *y = static_cast<const S *>(j.saved) + at[2];
     S *dx = static_cast<S *>(j.out) + at[0];
     T sum = 0;
-    for (int64_t i = me<by>(); i < j.lines.length; i += width<by>()) {
+    for (int64_t i = k_team_me<by>(); i < j.lines.length; i += k_team_width<by>()) {
       const T g = k_widen(dy[i * j.lines.stride[1]]);
       sum += logs ? g : g * k_widen(y[i * j.lines.stride[2]]);
     }
-    sum = all<by>(sum, shared, static_cast<T>(0), k_sum());
-    for (int64_t i = me<by>(); i < j.lines.length; i += width<by>()) {
+    sum = k_team_reduce<by>(sum, shared, static_cast<T>(0), k_sum());
+    for (int64_t i = k_team_me<by>(); i < j.lines.length; i += k_team_width<by>()) {
       const T g = k_widen(dy[i * j.lines.stride[1]]), v = k_widen(y[i * j.lines.stride[2]]);
-      dx[i * j.lines.stride[0]] = k_narrow<S>(logs ? g - power(v) * sum : v * (g - sum));
+      dx[i * j.lines.stride[0]] = k_narrow<S>(logs ? g - m_exp(v) * sum : v * (g - sum));
     }
   }
 }
@@ -134,7 +96,7 @@ static unsigned blocks_of(const cnn_call *call, int64_t n) {
   return static_cast<unsigned>(n < most ? n : most);
 }
 static unsigned grid_of(const cnn_call *call, const cuda_lines *l) {
-  const int64_t each = l->columns ? BLOCK : l->length > 1024 ? 1 : BLOCK / 32;
+  const int64_t each = l->columns ? K_BLOCK : l->length > 1024 ? 1 : K_BLOCK / 32;
   return blocks_of(call, (l->outer.numel + each - 1) / each);
 }
 
@@ -157,13 +119,14 @@ template <bool logs> static cnn_status run_forward(cnn_call *call) {
     typedef typename decltype(out)::type Out;
     if (call->in[0].dtype == call->out[0].dtype) switch (by) {
       case BY_THREAD:
-        return CUDA_LAUNCH(call, (k_softmax<Out, true, logs, BY_THREAD>), grid, BLOCK, 0, j);
+        return CUDA_LAUNCH(call, (k_softmax<Out, true, logs, BY_THREAD>), grid, K_BLOCK, 0, j);
       case BY_WARP:
-        return CUDA_LAUNCH(call, (k_softmax<Out, true, logs, BY_WARP>), grid, BLOCK, 0, j);
-      default: return CUDA_LAUNCH(call, (k_softmax<Out, true, logs, BY_BLOCK>), grid, BLOCK, 0, j);
+        return CUDA_LAUNCH(call, (k_softmax<Out, true, logs, BY_WARP>), grid, K_BLOCK, 0, j);
+      default:
+        return CUDA_LAUNCH(call, (k_softmax<Out, true, logs, BY_BLOCK>), grid, K_BLOCK, 0, j);
       }
     return CUDA_LAUNCH(call, (k_softmax<Out, false, logs, BY_BLOCK>),
-                       blocks_of(call, j.lines.outer.numel), BLOCK, 0, j);
+                       blocks_of(call, j.lines.outer.numel), K_BLOCK, 0, j);
   });
 }
 
@@ -181,10 +144,10 @@ template <bool logs> static cnn_status run_backward(cnn_call *call) {
     typedef typename decltype(tag)::type S;
     switch (by_of(&j.lines)) {
     case BY_THREAD:
-      return CUDA_LAUNCH(call, (k_softmax_backward<S, logs, BY_THREAD>), grid, BLOCK, 0, j);
+      return CUDA_LAUNCH(call, (k_softmax_backward<S, logs, BY_THREAD>), grid, K_BLOCK, 0, j);
     case BY_WARP:
-      return CUDA_LAUNCH(call, (k_softmax_backward<S, logs, BY_WARP>), grid, BLOCK, 0, j);
-    default: return CUDA_LAUNCH(call, (k_softmax_backward<S, logs, BY_BLOCK>), grid, BLOCK, 0, j);
+      return CUDA_LAUNCH(call, (k_softmax_backward<S, logs, BY_WARP>), grid, K_BLOCK, 0, j);
+    default: return CUDA_LAUNCH(call, (k_softmax_backward<S, logs, BY_BLOCK>), grid, K_BLOCK, 0, j);
     }
   });
 }

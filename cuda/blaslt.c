@@ -74,16 +74,6 @@ static const struct {
     [CUDA_EPI_BGRAD_B] = {CUBLASLT_EPILOGUE_BGRADA, true, false, false},
 };
 
-static cuda_answer refuse(cuda_message *why, const char *text) {
-  snprintf(why->text, sizeof why->text, "%s", text);
-  return CUDA_REFUSED;
-}
-
-static cuda_answer fail(cuda_message *why, const char *text) {
-  snprintf(why->text, sizeof why->text, "%s", text);
-  return CUDA_FAILED;
-}
-
 static void say(cuda_message *why, const char *what, cublasStatus_t s) {
   snprintf(why->text, sizeof why->text, "%s: %s", what, cublasLtGetStatusString(s));
 }
@@ -94,9 +84,9 @@ cuda_answer cuda_blas_create(cuda_blas **out, cuda_message *why) {
   cudaError_t e = cudaGetDevice(&device);
   if (e == cudaSuccess)
     e = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
-  if (e != cudaSuccess) return fail(why, cudaGetErrorString(e));
+  if (e != cudaSuccess) return cuda_failed(why, cudaGetErrorString(e));
   cuda_blas *b = calloc(1, sizeof *b);
-  if (!b) return fail(why, "out of memory");
+  if (!b) return cuda_failed(why, "out of memory");
   cublasStatus_t s = cublasLtCreate(&b->handle);
   if (s != CUBLAS_STATUS_SUCCESS) {
     say(why, "cublasLtCreate", s);
@@ -153,16 +143,17 @@ static bool orient(const cuda_matrix *x, int64_t rows, int64_t cols, int64_t *tr
 
 static cuda_answer key_make(const cuda_gemm *g, gemm_key *key, cuda_message *why) {
   int64_t trans = 0;
-  if ((unsigned)g->epilogue >= CUDA_EPI_COUNT) return fail(why, "no such epilogue");
+  if ((unsigned)g->epilogue >= CUDA_EPI_COUNT) return cuda_failed(why, "no such epilogue");
   if (!cnn_dtype_is_float(g->dtype))
-    return refuse(why, "cuBLASLt multiplies float32, float64, float16 and bfloat16");
-  if (g->batch < 1 || g->m < 1 || g->n < 1 || g->k < 1) return refuse(why, "nothing to multiply");
+    return cuda_refuse(why, "cuBLASLt multiplies float32, float64, float16 and bfloat16");
+  if (g->batch < 1 || g->m < 1 || g->n < 1 || g->k < 1)
+    return cuda_refuse(why, "nothing to multiply");
   if (g->batch > INT_MAX || g->m > INT_MAX || g->n > INT_MAX || g->k > INT_MAX)
-    return refuse(why, "a size is beyond 2^31 - 1");
+    return cuda_refuse(why, "a size is beyond 2^31 - 1");
   if (g->out_f32 && g->epilogue != CUDA_EPI_NONE)
-    return fail(why, "a float32 result of another dtype goes without an epilogue");
+    return cuda_failed(why, "a float32 result of another dtype goes without an epilogue");
   if (g->batch > 1 && g->epilogue != CUDA_EPI_NONE)
-    return refuse(why, "an epilogue goes with one matrix, not with a batch");
+    return cuda_refuse(why, "an epilogue goes with one matrix, not with a batch");
   *key = (gemm_key){.dtype = g->dtype,
                     .out_f32 = g->out_f32 || g->dtype == CNN_F32,
                     .tf32 = g->dtype == CNN_F32 && g->tf32,
@@ -177,14 +168,14 @@ static cuda_answer key_make(const cuda_gemm *g, gemm_key *key, cuda_message *why
                     .bias_align = epilogues[g->epilogue].bias ? alignment(g->bias) : 16};
   if (!orient(&g->a, g->m, g->k, &key->a_trans, &key->a_ld) ||
       !orient(&g->b, g->k, g->n, &key->b_trans, &key->b_ld))
-    return refuse(why, "an operand's strides are not those of a matrix");
+    return cuda_refuse(why, "an operand's strides are not those of a matrix");
   if (!orient(&g->d, g->m, g->n, &trans, &key->d_ld) || trans)
-    return refuse(why, "the result is not row-major");
+    return cuda_refuse(why, "the result is not row-major");
   key->c_ld = key->d_ld;
   key->c_align = key->d_align;
   if (g->beta != 0) {
     if (!orient(&g->c, g->m, g->n, &trans, &key->c_ld) || trans)
-      return refuse(why, "what is added is not row-major");
+      return cuda_refuse(why, "what is added is not row-major");
     key->c_align = alignment(g->c.p);
   }
   if (g->batch > 1) {
@@ -194,13 +185,13 @@ static cuda_answer key_make(const cuda_gemm *g, gemm_key *key, cuda_message *why
     key->c_bs = g->beta != 0 ? g->c.bs : g->d.bs;
     if (key->a_bs < 0 || key->b_bs < 0 || key->c_bs < 0 ||
         key->d_bs < (g->m - 1) * key->d_ld + g->n)
-      return refuse(why, "the matrices of the batch overlap");
+      return cuda_refuse(why, "the matrices of the batch overlap");
   }
   if (epilogues[g->epilogue].aux) {
     key->aux_ld = g->m == 1 ? cuda_aux_rs(epilogues[g->epilogue].relu, g->n) : g->aux.rs;
     if (key->aux_ld < g->n || key->aux_ld % (epilogues[g->epilogue].relu ? 128 : 8))
-      return fail(why, "aux's rows are not as cuda_aux_rs says");
-    if (alignment(g->aux.p) < 16) return refuse(why, "aux is not aligned to 16 bytes");
+      return cuda_failed(why, "aux's rows are not as cuda_aux_rs says");
+    if (alignment(g->aux.p) < 16) return cuda_refuse(why, "aux is not aligned to 16 bytes");
   }
   return CUDA_OK;
 }
@@ -337,7 +328,7 @@ static cuda_answer find(cuda_blas *b, const gemm_key *key, const cuda_gemm *g, e
   if (!e) {
     if (b->count >= CUDA_BLAS_KEPT) empty(b);
     e = calloc(1, sizeof *e);
-    if (!e) return fail(why, "out of memory");
+    if (!e) return cuda_failed(why, "out of memory");
     e->key = *key;
     e->hash = hash;
     cublasStatus_t s = choose(b, e, g);
@@ -382,7 +373,7 @@ cuda_answer cuda_gemm_run(cuda_blas *b, const cuda_gemm *g, void *workspace, siz
   if (answer != CUDA_OK) return answer;
   if (!g->a.p || !g->b.p || !g->d.p || (g->beta != 0 && !g->c.p) ||
       (epilogues[g->epilogue].bias && !g->bias) || (epilogues[g->epilogue].aux && !g->aux.p))
-    return fail(why, "a matrix without memory");
+    return cuda_failed(why, "a matrix without memory");
   const float alpha_f = (float)g->alpha, beta_f = (float)g->beta;
   bool wide = g->dtype == CNN_F64;
   pthread_mutex_lock(&b->lock);

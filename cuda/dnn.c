@@ -234,10 +234,8 @@ cuda_answer cuda_conv_run(cuda_dnn *d, const cuda_conv *c, void *workspace, size
   entry *e = NULL;
   cuda_answer answer = dnn_key_make(c, &key, why);
   if (answer != CUDA_OK) return answer;
-  if (!c->x || !c->w || !c->y || (c->bias && !c->b)) {
-    snprintf(why->text, sizeof why->text, "a tensor without memory");
-    return CUDA_FAILED;
-  }
+  if (!c->x || !c->w || !c->y || (c->bias && !c->b))
+    return cuda_failed(why, "a tensor without memory");
   enum cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
   cudaError_t error = cudaStreamIsCapturing(stream, &capture);
   if (error != cudaSuccess) return fail_cuda(why, "the stream", error);

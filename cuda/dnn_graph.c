@@ -103,16 +103,6 @@ static int64_t alignment(const void *p) {
   return low == 0 || low > 16 ? 16 : (int64_t)low;
 }
 
-static cuda_answer refuse(cuda_message *why, const char *text) {
-  snprintf(why->text, sizeof why->text, "%s", text);
-  return CUDA_REFUSED;
-}
-
-static cuda_answer fail(cuda_message *why, const char *text) {
-  snprintf(why->text, sizeof why->text, "%s", text);
-  return CUDA_FAILED;
-}
-
 // Whether a dense tensor of these sizes has at most 2^31 - 1 elements: cuDNN's engines of
 // before 9.3 counted in 32 bits, and not all of them said so.
 static bool countable(int64_t a, int64_t b, const int64_t *sizes) {
@@ -126,16 +116,16 @@ static bool countable(int64_t a, int64_t b, const int64_t *sizes) {
 
 cuda_answer dnn_key_make(const cuda_conv *c, dnn_key *key, cuda_message *why) {
   if (c->spatial < 1 || c->spatial > CUDA_CONV_SPATIAL)
-    return fail(why, "a convolution has 1 to 3 spatial dimensions");
+    return cuda_failed(why, "a convolution has 1 to 3 spatial dimensions");
   if (c->groups < 1 || c->c % c->groups || c->k % c->groups)
-    return fail(why, "groups don't divide the channels");
+    return cuda_failed(why, "groups don't divide the channels");
   if ((c->bias || c->relu) && c->kind != CUDA_CONV_FORWARD)
-    return fail(why, "bias and ReLU go with the forward convolution only");
+    return cuda_failed(why, "bias and ReLU go with the forward convolution only");
   // cuDNN has no ready-made engine for conv + ReLU, only one that it compiles in seconds.
-  if (c->relu && !c->bias) return refuse(why, "ReLU is fused where there is a bias");
+  if (c->relu && !c->bias) return cuda_refuse(why, "ReLU is fused where there is a bias");
   if (!cnn_dtype_is_float(c->dtype))
-    return refuse(why, "cuDNN convolves float32, float64, float16 and bfloat16");
-  if (c->n < 1 || c->c < 1 || c->k < 1) return refuse(why, "nothing to convolve");
+    return cuda_refuse(why, "cuDNN convolves float32, float64, float16 and bfloat16");
+  if (c->n < 1 || c->c < 1 || c->k < 1) return cuda_refuse(why, "nothing to convolve");
   int lift = c->spatial == 1; // one more dimension, in front
   *key = (dnn_key){.kind = c->kind,
                    .dtype = c->dtype,
@@ -158,13 +148,13 @@ cuda_answer dnn_key_make(const cuda_conv *c, dnn_key *key, cuda_message *why) {
   }
   for (int i = 0; i < c->spatial; i++) {
     if (c->stride[i] < 1 || c->dilation[i] < 1 || c->pad_before[i] < 0 || c->pad_after[i] < 0)
-      return fail(why, "strides and dilations are at least 1, paddings at least 0");
+      return cuda_failed(why, "strides and dilations are at least 1, paddings at least 0");
     if (c->in[i] < 1 || c->kernel[i] < 1 || c->out[i] < 1)
-      return refuse(why, "nothing to convolve");
+      return cuda_refuse(why, "nothing to convolve");
     int64_t room = c->in[i] + c->pad_before[i] + c->pad_after[i];
     int64_t reach = c->dilation[i] * (c->kernel[i] - 1) + 1;
     if (room < reach || (room - reach) / c->stride[i] + 1 != c->out[i])
-      return fail(why, "the output's size is not that of this convolution");
+      return cuda_failed(why, "the output's size is not that of this convolution");
     key->in[i + lift] = c->in[i];
     key->kernel[i + lift] = c->kernel[i];
     key->out[i + lift] = c->out[i];
@@ -175,7 +165,7 @@ cuda_answer dnn_key_make(const cuda_conv *c, dnn_key *key, cuda_message *why) {
   }
   if (!countable(c->n, c->c, key->in) || !countable(c->n, c->k, key->out) ||
       !countable(c->k, c->c / c->groups, key->kernel))
-    return refuse(why, "a tensor has more than 2^31 - 1 elements");
+    return cuda_refuse(why, "a tensor has more than 2^31 - 1 elements");
   return CUDA_OK;
 }
 

@@ -5,7 +5,7 @@
 // and y.
 #include "kernel.cuh"
 
-enum { PAD_CONSTANT, PAD_REFLECT, PAD_REPLICATE, PAD_CIRCULAR }; // as in the op's spec
+#include "base/pad.h"
 
 typedef struct padding {
   int ndim, mode;
@@ -29,23 +29,14 @@ static void describe(padding *p, const cnn_view *x, const cnn_view *y, const cnn
   }
 }
 
-__device__ static inline int64_t source(int mode, int64_t i, int64_t size) {
-  if (i >= 0 && i < size) return i;
-  switch (mode) {
-  case PAD_REFLECT: return i < 0 ? -i : 2 * (size - 1) - i;
-  case PAD_REPLICATE: return i < 0 ? 0 : size - 1;
-  case PAD_CIRCULAR: return i < 0 ? i + size : i - size;
-  default: return -1;
-  }
-}
-
 template <class S>
 __global__ void __launch_bounds__(K_BLOCK) k_pad(padding p, S *y, const S *x, S value) {
   for (int64_t i = k_index(); i < p.numel; i += k_stride()) {
     int64_t rest = i, from = 0;
     bool inside = true;
     for (int d = p.ndim - 1; d >= 0; d--) {
-      const int64_t k = source(p.mode, k_digit(&rest, p.y_shape[d]) - p.before[d], p.x_shape[d]);
+      const int64_t k =
+          cnn_pad_source(p.mode, k_digit(&rest, p.y_shape[d]) - p.before[d], p.x_shape[d]);
       inside = inside && k >= 0;
       from += k * p.x_strides[d];
     }
@@ -94,15 +85,15 @@ __device__ static inline int64_t find_shown(const padding &p, int d, int64_t k, 
   const int64_t low = -p.before[d], high = p.y_shape[d] - p.before[d] - 1;
   int64_t left = 0, left_end = -1, right = 0, right_end = -1; // none
   switch (p.mode) {
-  case PAD_REFLECT:
+  case CNN_PAD_REFLECT:
     if (k > 0) left = left_end = -k;
     if (k < size - 1) right = right_end = 2 * (size - 1) - k;
     break;
-  case PAD_REPLICATE:
+  case CNN_PAD_REPLICATE:
     if (k == 0) left = low, left_end = -1;
     if (k == size - 1) right = size, right_end = high;
     break;
-  case PAD_CIRCULAR:
+  case CNN_PAD_CIRCULAR:
     left = left_end = k - size;
     right = right_end = k + size;
     break;

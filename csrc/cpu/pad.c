@@ -7,19 +7,8 @@
 #include <string.h>
 
 #include "base/half.h"
+#include "base/pad.h"
 #include "base/parallel.h"
-
-enum { PAD_CONSTANT, PAD_REFLECT, PAD_REPLICATE, PAD_CIRCULAR }; // as in the op's spec
-
-static inline int64_t source(int mode, int64_t i, int64_t size) {
-  if (i >= 0 && i < size) return i;
-  switch (mode) {
-  case PAD_REFLECT: return i < 0 ? -i : 2 * (size - 1) - i;
-  case PAD_REPLICATE: return i < 0 ? 0 : size - 1;
-  case PAD_CIRCULAR: return i < 0 ? i + size : i - size;
-  default: return -1;
-  }
-}
 
 typedef struct padding {
   cnn_view x, y; // the small tensor and the padded one
@@ -49,7 +38,7 @@ typedef struct walk {
 static void find_row(const padding *p, walk *w) {
   w->in = w->out = 0;
   for (int d = 0; d < p->x.ndim - 1; d++) {
-    int64_t k = source(p->mode, w->index[d] - p->before[d], p->x.shape[d]);
+    int64_t k = cnn_pad_source(p->mode, w->index[d] - p->before[d], p->x.shape[d]);
     w->out += w->index[d] * p->y.strides[d];
     w->in = k < 0 || w->in < 0 ? -1 : w->in + k * p->x.strides[d];
   }
@@ -74,7 +63,7 @@ static void next_row(const padding *p, walk *w) {
     type *t = (type *)to + out, value;                                                             \
     memcpy(&value, &p->value, sizeof value);                                                       \
     for (int64_t i = 0; i < first; i++) {                                                          \
-      int64_t k = in < 0 ? -1 : source(p->mode, i - before, size);                                 \
+      int64_t k = in < 0 ? -1 : cnn_pad_source(p->mode, i - before, size);                         \
       t[i * st] = k < 0 ? value : s[k * sx];                                                       \
     }                                                                                              \
     if (sx == 1 && st == 1 && last > first)                                                        \
@@ -82,7 +71,7 @@ static void next_row(const padding *p, walk *w) {
     else                                                                                           \
       for (int64_t i = first; i < last; i++) t[i * st] = s[(i - before) * sx];                     \
     for (int64_t i = last; i < width; i++) {                                                       \
-      int64_t k = in < 0 ? -1 : source(p->mode, i - before, size);                                 \
+      int64_t k = in < 0 ? -1 : cnn_pad_source(p->mode, i - before, size);                         \
       t[i * st] = k < 0 ? value : s[k * sx];                                                       \
     }                                                                                              \
   } while (0)
@@ -146,12 +135,12 @@ typedef struct gradient {
     type *t = (type *)p->x.data + in;                                                              \
     const type *s = (const type *)p->y.data + out;                                                 \
     for (int64_t i = 0; i < first; i++) {                                                          \
-      int64_t k = source(p->mode, i - before, size);                                               \
+      int64_t k = cnn_pad_source(p->mode, i - before, size);                                       \
       t[k * sx] += s[i * sy];                                                                      \
     }                                                                                              \
     for (int64_t i = first; i < last; i++) t[(i - before) * sx] += s[i * sy];                      \
     for (int64_t i = last; i < width; i++) {                                                       \
-      int64_t k = source(p->mode, i - before, size);                                               \
+      int64_t k = cnn_pad_source(p->mode, i - before, size);                                       \
       t[k * sx] += s[i * sy];                                                                      \
     }                                                                                              \
   } while (0)
@@ -161,7 +150,7 @@ typedef struct gradient {
     float *t = (float *)p->x.data + in;                                                            \
     const type *s = (const type *)p->y.data + out;                                                 \
     for (int64_t i = 0; i < width; i++) {                                                          \
-      int64_t k = source(p->mode, i - before, size);                                               \
+      int64_t k = cnn_pad_source(p->mode, i - before, size);                                       \
       t[k * sx] += to_float(s[i * sy]);                                                            \
     }                                                                                              \
   } while (0)

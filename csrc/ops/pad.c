@@ -5,7 +5,7 @@
 
 #include <inttypes.h>
 
-enum { PAD_CONSTANT, PAD_REFLECT, PAD_REPLICATE, PAD_CIRCULAR }; // as in the spec
+#include "base/pad.h"
 
 static cnn_status check_pad(cnn_infer *I, const cnn_arg *pad, int mode, int ndim,
                             const int64_t *shape, int64_t *out) {
@@ -26,19 +26,19 @@ static cnn_status check_pad(cnn_infer *I, const cnn_arg *pad, int mode, int ndim
                       "pad %" PRId64 ", %" PRId64 " leaves no size for dim %d of x, whose shape is "
                       "%s",
                       before, after, shown, cnn_shape_format(&a, ndim, shape));
-    if (mode == PAD_CONSTANT || out[d] == 0) continue;
+    if (mode == CNN_PAD_CONSTANT || out[d] == 0) continue;
     // What is left of x after cutting must hold what is asked of it.
-    if (mode == PAD_REFLECT && larger > 0 && larger >= size)
+    if (mode == CNN_PAD_REFLECT && larger > 0 && larger >= size)
       return cnn_fail(I->ctx, CNN_SHAPE,
                       "reflect needs pads smaller than the dim: dim %d has size %" PRId64
                       ", the pad is %" PRId64,
                       shown, size, larger);
-    if (mode == PAD_CIRCULAR && larger > size)
+    if (mode == CNN_PAD_CIRCULAR && larger > size)
       return cnn_fail(I->ctx, CNN_SHAPE,
                       "circular needs pads no larger than the dim: dim %d has size %" PRId64
                       ", the pad is %" PRId64,
                       shown, size, larger);
-    if (mode == PAD_REPLICATE && size == 0)
+    if (mode == CNN_PAD_REPLICATE && size == 0)
       return cnn_fail(I->ctx, CNN_SHAPE, "replicate can't fill dim %d, which has size 0", shown);
   }
   return CNN_OK;
@@ -55,7 +55,7 @@ static cnn_status infer_pad(cnn_infer *I) {
 static void backward_pad(cnn_grad *g) {
   const cnn_form *x = cnn_in_form(g, 0);
   const cnn_arg *pad = &g->args[1];
-  if (g->args[2].i != PAD_CONSTANT) {
+  if (g->args[2].i != CNN_PAD_CONSTANT) {
     cnn_give(g, 0,
              cnn_do(g->f, pad_backward, CNN_A_T(g->dy[0]), *pad, g->args[2],
                     CNN_A_INTS(x->ndim, x->shape)));

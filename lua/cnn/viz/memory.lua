@@ -126,18 +126,23 @@ local function read_timeline(snapshot)
   return { columns = columns, length = length, peak = peak, reserved_peak = reserved_peak, shown = shown }
 end
 
--- One kind's area between two steps of running sums.
-local function area(line, base, to_x, to_y)
+-- The commands of a path along the columns' values, in steps.
+local function steps(value, to_x, to_y)
   local path, last = {}, nil
   for column = 0, INNER - 1 do
-    local y = svg.number(to_y(line[column]))
+    local y = svg.number(to_y(value(column)))
     if y ~= last then
       path[#path + 1] = (last and "H%s V%s" or "M%s %s"):format(svg.number(to_x(column)), y)
       last = y
     end
   end
   path[#path + 1] = "H" .. svg.number(to_x(INNER))
-  last = nil
+  return path
+end
+
+-- One kind's area between two steps of running sums.
+local function area(line, base, to_x, to_y)
+  local path, last = steps(function(column) return line[column] end, to_x, to_y), nil
   for column = INNER - 1, 0, -1 do
     local y = svg.number(to_y(base[column]))
     if y ~= last then
@@ -151,15 +156,7 @@ end
 
 -- Reserved bytes as a line of steps.
 local function draw_reserved(elements, timeline, to_x, to_y)
-  local path, last = {}, nil
-  for column = 0, INNER - 1 do
-    local y = svg.number(to_y(timeline.columns[column].reserved))
-    if y ~= last then
-      path[#path + 1] = (last and "H%s V%s" or "M%s %s"):format(svg.number(to_x(column)), y)
-      last = y
-    end
-  end
-  path[#path + 1] = "H" .. svg.number(to_x(INNER))
+  local path = steps(function(column) return timeline.columns[column].reserved end, to_x, to_y)
   elements[#elements + 1] = svg.element("path", {
     id = "reserved", d = table.concat(path, " "), stroke = RESERVED, stroke_width = 1.6, fill = "none",
   })

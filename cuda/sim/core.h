@@ -9,7 +9,7 @@
 //   runtime.cpp  the runtime API on these two; options and counts
 //   exec.cpp     runs a kernel
 //   module.cpp   reads the symbol tables of loaded objects
-//   check.cpp    the checker (only in that build)
+//   check.cpp    the checker: of all kernels in its flavour, elsewhere of those of the NVRTC stand-in
 //   driver.cpp   the driver API; nvrtc.cpp: run-time compilation
 //
 // Containers of the whole process are never destroyed (`&x = *new ...`): the host's destructors may
@@ -169,6 +169,8 @@ struct Launch {
   dim3 grid, block;
   size_t shared;
   int device;
+  bool guarded;                    // sim_guard_next
+  std::vector<sim_extent> extents; // of a guarded launch: all that it may touch of global memory
 };
 void run_kernel(const Launch &l);
 const char *running_name(); // kernel or library call, "" if none
@@ -186,6 +188,7 @@ void forget_keys();
 // Ends the running kernel with this error, which the device keeps. Does not return in a kernel.
 void kill_kernel(cudaError_t e);
 bool in_kernel();
+bool in_guarded_kernel(); // see sim_guard_next
 
 // ---- module.cpp -------------------------------------------------------------------------------
 
@@ -202,7 +205,7 @@ std::string place_of(void *pc);              // "file:line", as well as it is kn
 
 // ---- check.cpp --------------------------------------------------------------------------------
 
-// Where the memory changes state; nothing in the other builds, but for AddressSanitizer's shadow.
+// Where the memory changes state. Only the checker's flavour notes it, and AddressSanitizer.
 enum class Mark { unaddressable, uninitialised, initialised };
 void mark(const void *p, size_t bytes, Mark m);
 void copy_marks(void *to, const void *from, size_t bytes);

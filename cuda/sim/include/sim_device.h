@@ -60,6 +60,11 @@ struct SimState {
   dim3 block_dim, grid_dim;
   unsigned lane; // in the warp
   int noise;
+#ifdef SIM_CHECK // whether the object's kernels call the checker
+  bool checked = true;
+#else
+  bool checked = false;
+#endif
 };
 
 // A kernel with its arguments: what a launch needs besides its shape.
@@ -103,8 +108,8 @@ enum { SIM_READ, SIM_WRITE, SIM_ATOMIC };
   X(void, sim_copy_wait, (int left), (left))                                                       \
   X(void, sim_trap, (const char *what, const char *file, int line), (what, file, line))            \
   X(void, sim_access, (const void *p, size_t bytes, int kind, void *pc), (p, bytes, kind, pc))     \
-  X(void, sim_undefined, (const char *what, const void *p, const char *file, unsigned line),       \
-    (what, p, file, line))                                                                         \
+  X(void, sim_undefined, (const char *what, int error, const char *file, unsigned line),           \
+    (what, error, file, line))                                                                     \
   X(float, sim_noise, (float x), (x))                                                              \
   X(cudaError_t, sim_enqueue_kernel,                                                               \
     (const SimKernel *k, dim3 grid, dim3 block, size_t shared, cudaStream_t stream),               \

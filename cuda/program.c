@@ -78,13 +78,20 @@ static bool find_nvrtc(char *reason, size_t size) {
     void (*linked)(void); // in the simulator's plugin its stand-in is
     void *to;
   } wanted[] = {
-      WANTED(nvrtcCreateProgram, create),   WANTED(nvrtcDestroyProgram, destroy),
-      WANTED(nvrtcCompileProgram, compile), WANTED(nvrtcAddNameExpression, name),
-      WANTED(nvrtcGetLoweredName, lowered), WANTED(nvrtcGetProgramLogSize, log_size),
-      WANTED(nvrtcGetProgramLog, log),      WANTED(nvrtcGetCUBINSize, cubin_size),
-      WANTED(nvrtcGetCUBIN, cubin),         WANTED(nvrtcGetPTXSize, ptx_size),
-      WANTED(nvrtcGetPTX, ptx),             WANTED(nvrtcGetNumSupportedArchs, count_archs),
-      WANTED(nvrtcGetSupportedArchs, archs), WANTED(nvrtcVersion, version),
+      WANTED(nvrtcCreateProgram, create),
+      WANTED(nvrtcDestroyProgram, destroy),
+      WANTED(nvrtcCompileProgram, compile),
+      WANTED(nvrtcAddNameExpression, name),
+      WANTED(nvrtcGetLoweredName, lowered),
+      WANTED(nvrtcGetProgramLogSize, log_size),
+      WANTED(nvrtcGetProgramLog, log),
+      WANTED(nvrtcGetCUBINSize, cubin_size),
+      WANTED(nvrtcGetCUBIN, cubin),
+      WANTED(nvrtcGetPTXSize, ptx_size),
+      WANTED(nvrtcGetPTX, ptx),
+      WANTED(nvrtcGetNumSupportedArchs, count_archs),
+      WANTED(nvrtcGetSupportedArchs, archs),
+      WANTED(nvrtcVersion, version),
       WANTED(nvrtcGetErrorString, text),
   };
 #undef WANTED

@@ -310,7 +310,8 @@ static int l_new_stream(lua_State *L) {
     return cnn_error(L, S, "cuda.Stream: priority must be an integer, got %s",
                      cnn_describe(L, 2, got, sizeof got));
   handle *h = push_handle(L, S, CNN_BOX_STREAM, index);
-  TRY(L, S, "cuda.Stream", cnn_cuda_open()->stream_create(&S->ctx, index, (int)priority, &h->native));
+  TRY(L, S, "cuda.Stream",
+      cnn_cuda_open()->stream_create(&S->ctx, index, (int)priority, &h->native));
   return 1;
 }
 
@@ -550,7 +551,8 @@ static int l_record_stream(lua_State *L) {
 // new_program(device, source, name, options): options is a list of the compiler's.
 static int l_new_program(lua_State *L) {
   cnn_lua *S = cnn_state(L);
-  const char *options[CNN_PROGRAM_OPTIONS], *source = luaL_checkstring(L, 2), *name = luaL_checkstring(L, 3);
+  const char *options[CNN_PROGRAM_OPTIONS], *source = luaL_checkstring(L, 2),
+                                            *name = luaL_checkstring(L, 3);
   int index = device_index(L, S, 1, "cuda.kernel"), n = 0;
   luaL_checkstack(L, CNN_PROGRAM_OPTIONS + 8, "kernel");
   for (; lua_istable(L, 4); n++) {

@@ -53,7 +53,10 @@ Options &options() {
     if (const char *s = getenv("SIM_SEED")) o.seed = strtoull(s, nullptr, 0);
     if (const char *s = getenv("SIM_MEMORY")) o.memory = parse_bytes(s);
     if (const char *s = getenv("SIM_FAIL_ALLOC")) o.fail_alloc = atol(s);
-    if (const char *s = getenv("SIM_DEVICES")) o.devices = std::max(1, std::min(8, atoi(s)));
+    if (const char *s = getenv("SIM_DEVICES")) o.devices = std::max(0, std::min(8, atoi(s)));
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+    if (visible && (!*visible || *visible == '-')) o.devices = 0;
+    if (const char *s = getenv("SIM_DRIVER")) o.driver = atoi(s);
     o.protect = parse_flag("SIM_PROTECT", o.protect);
     o.strict = parse_flag("SIM_STRICT", o.strict);
     o.noise = parse_flag("SIM_NOISE", o.noise);

@@ -13,7 +13,9 @@
 //   SIM_PROTECT=0|1                    device memory is closed while host code runs (default 1)
 //   SIM_STRICT=0|1                     reports what is legal but unwise: threads that leave before
 //                                      a barrier, __activemask; cudaFree does not wait (default 0)
-//   SIM_DEVICES=n                      number of devices, 1 to 8 (default 1)
+//   SIM_DEVICES=n                      number of devices, 0 to 8 (default 1); an empty
+//                                      CUDA_VISIBLE_DEVICES hides them
+//   SIM_DRIVER=version (12020)         the CUDA that the driver serves; 0: there is no driver
 //   SIM_NOISE=0|1                      approximate functions (__expf ...) err by up to 2 ulp
 //   SIM_LEAKS=0|1                      reports live device allocations at exit
 //   SIM_QUIET=0|1                      reports are counted, not printed

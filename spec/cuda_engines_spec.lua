@@ -96,7 +96,7 @@ describe("kernels of one's own", function()
     helper.raises("unknown option \"gird\"", k, { gird = 1, block = 1 }, x, y, 3)
     helper.raises("grid must be numbers from 1 on, got the number 0", k, { grid = 0, block = 1 }, x, y, 3)
     helper.raises("block must be numbers from 1 on, got the number 1.5", k, { grid = 1, block = { 1, 1.5 } }, x, y, 3)
-    helper.raises("shared must be a number of bytes, got the number -1", k, { grid = 1, block = 1, shared = -1 }, x, y, 3)
+    helper.raises("shared must be a number of bytes", k, { grid = 1, block = 1, shared = -1 }, x, y, 3)
     helper.raises("argument 1 is float64, the kernel's parameter takes float32: convert it, e.g. x:to(\"float32\")", k,
       where, x:double(), y, 3)
     helper.raises("argument 3: expected a number", k, where, x, y, y)
@@ -121,7 +121,7 @@ describe("cnn.cuda", function()
       "get_device_properties", "get_device_name", "get_device_capability", "set_device", "current_stream",
       "default_stream", "libraries", "reset_peak_memory_stats", "memory_snapshot" } do
       helper.raises("cuda." .. name, cuda[name], {})
-      helper.raises("cpu is no GPU", cuda[name], "cpu")
+      helper.raises("expected a GPU's number or name", cuda[name], "cpu")
       helper.raises("is not available: there", cuda[name], 9)
       helper.raises("GPUs have numbers from 0 on, got -1", cuda[name], -1)
       helper.raises("GPUs have numbers from 0 on, got 0.5", cuda[name], 0.5)

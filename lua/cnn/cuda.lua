@@ -34,7 +34,7 @@ end
 
 -- "cuda:1", or a GPU's number (from 0, as every GPU tool counts them); nil is the current one.
 local function device_name(name, device)
-  if device ~= nil and type(device) ~= "number" and type(device) ~= "string" then
+  if device ~= nil and type(device) ~= "number" and (type(device) ~= "string" or device:sub(1, 4) ~= "cuda") then
     fail(("cuda.%s: expected a GPU's number or name (\"cuda:0\"), got %s"):format(name, describe(device)))
   end
   return native.device_name(device, "cuda." .. name)
@@ -253,8 +253,8 @@ function native.program_metatable.__call(program, where, ...)
     fail("kernel: argument 1: expected {grid =, block =, shared =}, got " .. describe(where))
   end
   options.check("kernel", where, { "grid", "block", "shared" })
-  local known = programs[program]
-  for i, dtype in pairs(known.dtypes) do
+  local this = programs[program]
+  for i, dtype in pairs(this.dtypes) do
     local x = select(i, ...)
     if core.is_tensor(x) and x.dtype ~= dtype and not (dtype == "uint8" and x.dtype == "bool") then
       fail(("kernel: argument %d is %s, the kernel's parameter takes %s: convert it, e.g. x:to(\"%s\")"):format(
@@ -263,7 +263,7 @@ function native.program_metatable.__call(program, where, ...)
   end
   local gx, gy, gz = three("grid", where.grid)
   local bx, by, bz = three("block", where.block)
-  return native.launch(program, known.letters, gx, gy, gz, bx, by, bz, where.shared or 0, ...)
+  return native.launch(program, this.letters, gx, gy, gz, bx, by, bz, where.shared or 0, ...)
 end
 
 function native.program_metatable.__tostring(program)

@@ -15,7 +15,7 @@
 #include "engine/registry.h"
 #include "memory/pool.h"
 
-#define CNN_DRIVER_ABI    1
+#define CNN_DRIVER_ABI    2
 #define CNN_DRIVER_SYMBOL "cnn_driver_open"
 
 typedef struct cnn_host {
@@ -40,6 +40,14 @@ typedef struct cnn_device_properties {
   bool integrated, peer_access; // whether another GPU's memory can be reached
 } cnn_device_properties;
 
+// A library that serves a device: what version, or why it does not, and own kernels do.
+enum { CNN_DEVICE_LIBRARIES = 3 };
+typedef struct cnn_device_library {
+  const char *name; // static storage
+  bool used;
+  char text[256];
+} cnn_device_library;
+
 // What was launched and moved since the process began.
 typedef struct cnn_launch_counts {
   int64_t kernels, syncs;
@@ -55,7 +63,9 @@ typedef struct cnn_kernel_counts {
   int64_t loads, stores, load_bytes, store_bytes, shared_loads, shared_stores, atomics;
 } cnn_kernel_counts;
 
-// A kernel written by the user, compiled at run time.
+// A kernel written by the user, compiled at run time: at most so many arguments, and options of the
+// compiler.
+enum { CNN_PROGRAM_ARGS = 64, CNN_PROGRAM_OPTIONS = 32 };
 typedef struct cnn_program_arg {
   size_t extent; // of a pointer: the bytes that it may be used for
   union {
@@ -76,6 +86,9 @@ typedef struct cnn_driver {
   // What pools ask of device `index`: valid as long as the process.
   const cnn_mapper *(*mapper)(int index);
   cnn_status (*properties)(cnn_context *ctx, int index, cnn_device_properties *out);
+  // The libraries of device `index`, opened if need be.
+  cnn_status (*libraries)(cnn_context *ctx, int index,
+                          cnn_device_library out[CNN_DEVICE_LIBRARIES]);
   // Waits until all that was asked of the device is done; raises what its kernels reported.
   cnn_status (*synchronize)(cnn_context *ctx, int index);
   // Whether each op is to be waited for, so that an error is raised by the call that made it.

@@ -217,7 +217,7 @@ std::string place_of(void *pc) {
     if (first != colon) *colon = 0;
   }
   if (!*out) snprintf(out, sizeof out, "%s+0x%lx", path.c_str(), offset);
-  return places[pc] = out;
+  return places[pc] = out + (strncmp(out, "./", 2) ? 0 : 2);
 }
 
 } // namespace sim

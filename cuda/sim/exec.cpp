@@ -99,11 +99,7 @@ namespace sim {
 Exec exec;
 static SimState *state = &sim_state; // of the object that the kernel lies in
 
-#ifdef SIM_ASAN
-static const size_t STACK = 256 << 10;
-#else
-static const size_t STACK = 64 << 10;
-#endif
+static const size_t STACK = 1 << 20; // local memory of a GPU's thread: at most 512 KiB
 static const size_t PAGE = 4096;
 static const size_t BEHIND = 16 << 20; // closed addresses after dynamic shared memory
 

@@ -217,7 +217,9 @@ std::string place_of(void *pc) {
     if (first != colon) *colon = 0;
   }
   if (!*out) snprintf(out, sizeof out, "%s+0x%lx", path.c_str(), offset);
-  return places[pc] = out + (strncmp(out, "./", 2) ? 0 : 2);
+  const char *place = out;
+  while (!strncmp(place, "./", 2)) place += 2;
+  return places[pc] = place;
 }
 
 } // namespace sim

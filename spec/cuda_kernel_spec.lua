@@ -33,7 +33,8 @@ describe("kernels of one's own", function()
     local from, to = cnn.arange(100):to("cuda"), gpu(100)
     axpy({ grid = 1, block = 128 }, 2, from, to, 100)
     assert.is_true(same(to:cpu(), cnn.arange(100) * 2 + 1))
-    axpy({ grid = { 2, 1, 1 }, block = { 16, 2 } }, 2, from, to, 10)
+    axpy({ grid = { 4, 1, 1 }, block = { 32 } }, 1, from, to, 100)
+    assert.is_true(same(to:cpu(), cnn.arange(100) * 3 + 1))
     assert.equal("cnn.cuda.kernel(axpy)", tostring(axpy))
   end)
 
@@ -47,7 +48,7 @@ describe("kernels of one's own", function()
         int i = threadIdx.x; /* one block */
         s[i] = y[0];
         __syncthreads();
-        if (i < n && (i & 1) == odd) x[i] = T(s[(i + 1) % blockDim.x] * by + N + m + ADD);
+        if (i < n && (i & 1) == odd) x[i] = T(s[(i + 1) % blockDim.x] * by + (N + m) + ADD);
       }]], "fill<int, 7>", { options = { "-DADD=1000" } })
     local z = cnn.zeros(5, { device = "cuda", dtype = "int32" })
     k({ grid = 1, block = 8, shared = 8 * 4 }, z, x, 2.5, 1, 5, 2 ^ 32 - 7)
@@ -124,7 +125,8 @@ describe("kernels of one's own", function()
     helper.raises("f: parameter 1 is \"struct s x\"", cuda.kernel, "__global__ void f(struct s x) {}", "f")
     helper.raises("argument 1: expected a string, got nil", cuda.kernel, nil, "axpy")
     helper.raises("argument 2: expected a string, got the number 1", cuda.kernel, AXPY, 1)
-    helper.raises("option 2: expected a string, got the number 2", cuda.kernel, AXPY, "axpy", { options = { "-DN=1", 2 } })
+    helper.raises("option 2: expected a string, got the number 2", cuda.kernel, AXPY, "axpy",
+      { options = { "-DN=1", 2 } })
     local many = {}
     for i = 1, 33 do many[i] = "-DN" .. i .. "=1" end
     helper.raises("more than 32 options", cuda.kernel, AXPY, "axpy", { options = many })
@@ -156,7 +158,7 @@ describe("count_launches", function()
   it("counts broadcast elements once, and what is changed in place", function()
     local c = cnn.count_launches(function() return x + gpu { 1 }:expand(4, 8) end)
     assert.equal(128 + 4, c.by_op.add.read)
-    c = cnn.count_launches(function() x:mul_(1) x:zero_() x:copy_(gpu { 8 }) end)
+    c = cnn.count_launches(function() x:mul_(1):zero_():copy_(gpu { 8 }) end)
     assert.equal(128, c.by_op.mul.written)
     assert.equal(128, c.by_op.zero_.written)
     assert.equal(32 + 128, c.by_op.copy_.read)
@@ -195,7 +197,10 @@ describe("count_launches", function()
     local outer, a, b = cnn.count_launches(function(n)
       local y = x + n
       inner = cnn.count_launches(function() return y * 2 end)
-      helper.raises("oops", cnn.count_launches, function() x:neg() error "oops" end)
+      helper.raises("oops", cnn.count_launches, function()
+        x:neg()
+        error "oops"
+      end)
       return "a", "b"
     end, 1)
     assert.equal(1, inner.kernels)
@@ -203,7 +208,12 @@ describe("count_launches", function()
     assert.same({ "a", "b" }, { a, b })
     assert.is_nil(inner.by_op.add)
     helper.raises("argument 1 (fn)", cnn.count_launches, 1)
-    local co = coroutine.wrap(function() return cnn.count_launches(function() coroutine.yield() return x + 1 end) end)
+    local co = coroutine.wrap(function()
+      return cnn.count_launches(function()
+        coroutine.yield()
+        return x + 1
+      end)
+    end)
     co()
     assert.equal(1, co().kernels)
   end)
@@ -240,7 +250,7 @@ if not cuda.is_simulated() then return end
 
 -- A mistake, the line that makes it, and words of the message.
 local mistakes = {
-  { "a read past the end", "out of bounds: read of 4 bytes at kernel.cu:3; 0 bytes past the end of argument 1, "
+  { "a read past the end", "out of bounds: read of 4 bytes at kernel.cu:3; just past the end of argument 1, "
     .. "which has 256 bytes", [[
     int i = threadIdx.x;
     y[i] = x[i + 1];]] },
@@ -252,21 +262,22 @@ local mistakes = {
     y[threadIdx.x] = x[(int)threadIdx.x - 1];]] },
   { "an address of nothing", "illegal address: write of 4 bytes at kernel.cu:2", [[
     *(float *)threadIdx.x = 1;]] },
-  { "an index past a shared array", "of shared memory: read of 4 bytes at kernel.cu:5", [[
-    __shared__ float s[64];
-    s[threadIdx.x] = x[threadIdx.x];
-    __syncthreads();
-    y[threadIdx.x] = s[threadIdx.x + 1];]] },
+  { "an index past a shared array", "of shared memory: read of 4 bytes at kernel.cu:4", [[
+    __shared__ float s[16];
+    if (threadIdx.x < 16) s[threadIdx.x] = x[threadIdx.x];
+    if (threadIdx.x == 0) y[0] = s[x[0] > 0 ? 16 : 0];]] },
   { "more dynamic shared memory than was asked for", "of shared memory: write of 4 bytes at kernel.cu:3", [[
     extern __shared__ float s[];
     s[threadIdx.x] = x[threadIdx.x];
     y[threadIdx.x] = s[threadIdx.x];]] },
-  { "shared memory that nobody wrote", "read of 4 bytes of shared memory that nothing was written to, at kernel.cu:5", [[
+  { "shared memory that nobody wrote", "read of 4 bytes of shared memory that nothing was written to, at "
+    .. "kernel.cu:5", [[
     __shared__ float s[64];
     if (threadIdx.x > 0) s[threadIdx.x] = x[threadIdx.x];
     __syncthreads();
     y[threadIdx.x] = s[threadIdx.x];]] },
-  { "a missing __syncthreads", "race: read of 4 bytes of shared memory at kernel.cu:4; thread 0 wrote at kernel.cu:3", [[
+  { "a missing __syncthreads", "race: read of 4 bytes of shared memory at kernel.cu:4; thread 31 wrote at "
+    .. "kernel.cu:3", [[
     __shared__ float s[64];
     s[threadIdx.x] = x[threadIdx.x];
     y[threadIdx.x] = s[63 - threadIdx.x];]] },
@@ -299,7 +310,7 @@ describe("the simulator", function()
       local x, y = gpu(64), cnn.zeros(64, { device = "cuda" })
       local message = helper.raises(words, k, { grid = 2, block = 64, shared = 16 }, x, y)
       assert.truthy(message:find("^[^\n]*: wrong, block %(%d,0,0%), thread %(%d+,0,0%): "), message)
-      assert.truthy(message:find("\n  kernel.cu:%d+: %w"), message)
+      assert.truthy(message:find("\n  kernel.cu:%d+: %S"), message)
       assert.equal(64, x:sum():item()) -- the device goes on
     end)
   end

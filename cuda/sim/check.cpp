@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: MIT
 //
 // The checker. Kernels are compiled so that each load and store calls it: all kernels in its own
-// flavour, in the others those of the NVRTC stand-in. It knows of each byte of shared memory whether
-// it may be touched and whether it was written, and of each four bytes the last accesses, to find
-// races. Of global memory its own flavour knows as much. The others, where most kernels write without
-// a word, know what is allocated, and what a guarded launch may touch.
+// flavour, in the others those of the NVRTC stand-in. It knows of each byte of shared memory
+// whether it may be touched and whether it was written, and of each four bytes the last accesses,
+// to find races. Of global memory its own flavour knows as much. The others, where most kernels
+// write without a word, know what is allocated, and what a guarded launch may touch.
 //
 // Two accesses of the same bytes by two threads, one of them a write and not both atomic, race
 // unless one comes before the other by synchronisation. Order is kept as times: a block counts its
 // synchronisations (exec.time), and an access is noted with the count.
 //   - A barrier orders all that was before it in the block: times below barrier_time.
 //   - __syncwarp orders among its lanes, with all that each knew before: Warp::known. Shuffles,
-//     votes and matrix operations exchange registers; the CUDA guide says that they order no memory.
+//     votes and matrix operations exchange registers; the CUDA guide says that they order no
+//     memory.
 //   - Between blocks, and beyond: a thread that has passed __threadfence and then does an atomic
 //     leaves what it knew at the fence in the log of that place; who does an atomic there later
 //     knows it. (The reader's own fence is not asked for.)
@@ -49,7 +50,7 @@ struct Region {
   Cell *cells;
 };
 
-static Region global, dynamic, statics; // statics: of the running kernel's object
+static Region global, copies, dynamic, statics; // statics: of the running kernel's object
 static std::map<uintptr_t, Region> &all_statics = *new std::map<uintptr_t, Region>;
 
 // Zeros that take memory where they are written to.
@@ -65,8 +66,7 @@ static void *make_notes(size_t bytes) {
 
 static Region make_region(uintptr_t start, size_t bytes, bool with_state = true) {
   const size_t cells = (bytes + 3) / 4 + 1;
-  return {start, bytes,
-          with_state ? static_cast<unsigned char *>(make_notes(bytes + 64)) : nullptr,
+  return {start, bytes, with_state ? static_cast<unsigned char *>(make_notes(bytes + 64)) : nullptr,
           static_cast<Cell *>(make_notes(cells * sizeof(Cell)))};
 }
 
@@ -87,8 +87,8 @@ static Region &whole() {
 }
 
 // The notes on races of these bytes are not needed any more.
-static void forget_cells(uintptr_t start, size_t bytes) {
-  const uintptr_t c = reinterpret_cast<uintptr_t>(global.cells + (start - global.start) / 4);
+static void forget_cells(const Region &r, uintptr_t start, size_t bytes) {
+  const uintptr_t c = reinterpret_cast<uintptr_t>(r.cells + (start - r.start) / 4);
   const uintptr_t c0 = (c + 4095) & ~uintptr_t(4095);
   const uintptr_t c1 = (c + bytes / 4 * sizeof(Cell)) & ~uintptr_t(4095);
   if (c1 > c0) madvise(reinterpret_cast<void *>(c0), c1 - c0, MADV_DONTNEED);
@@ -104,7 +104,7 @@ void mark(const void *p, size_t bytes, Mark m) {
     memset(s, 0, from - reinterpret_cast<uintptr_t>(s));
     madvise(reinterpret_cast<void *>(from), to - from, MADV_DONTNEED);
     memset(reinterpret_cast<void *>(to), 0, reinterpret_cast<uintptr_t>(s + bytes) - to);
-    forget_cells(reinterpret_cast<uintptr_t>(p), bytes);
+    forget_cells(g, reinterpret_cast<uintptr_t>(p), bytes);
     return;
   }
   memset(s, m == Mark::unaddressable ? 0 : m == Mark::initialised ? 3 : 1, bytes);
@@ -157,7 +157,7 @@ static bool any_fence;
 
 void check_launch() {
   if (!exec.checked) return;
-  whole();
+  if (!exec.launch->guarded) whole();
   logs.clear();
   seen.clear();
   any_fence = false;
@@ -188,10 +188,19 @@ void check_block() {
          exec.launch->shared);
 }
 
-// Large pieces' notes are many times their size.
-void check_end() {
-  for (const sim_extent &e : exec.launch->extents)
-    if (e.bytes >= (1 << 20)) forget_cells(reinterpret_cast<uintptr_t>(e.start), e.bytes);
+void check_copy(uintptr_t to, uintptr_t from, size_t bytes) {
+  if (!copies.bytes) {
+    const Range r = guard_range();
+    copies = make_region(r.start, r.bytes, knows_global);
+  }
+  if (!knows_global) return;
+  const Region &here = within(copies, to) ? copies : global;
+  const Region &there = within(copies, from) ? copies : global;
+  memcpy(here.state + (to - here.start), there.state + (from - there.start), bytes);
+}
+void check_forget(uintptr_t copy, size_t bytes) {
+  forget_cells(copies, copy, bytes);
+  if (knows_global) memset(copies.state + (copy - copies.start), 0, bytes);
 }
 
 void check_fence() {
@@ -334,42 +343,13 @@ static void check_races(Cell &c, uintptr_t place, unsigned char mask, bool share
   s.pc = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(pc));
 }
 
-// What is wrong with bytes that lie in no piece of a guarded launch: said by the nearest piece.
-static std::string beside(const std::vector<sim_extent> &extents, uintptr_t p) {
-  const sim_extent *nearest = nullptr;
-  size_t distance = SIZE_MAX;
-  for (const sim_extent &e : extents) {
-    const uintptr_t start = reinterpret_cast<uintptr_t>(e.start);
-    const size_t d = p < start ? start - p : p - std::min(p, start + e.bytes);
-    if (d < distance) nearest = &e, distance = d;
-  }
-  if (!nearest) return "no argument points there";
-  char s[200];
-  const bool before = p < reinterpret_cast<uintptr_t>(nearest->start);
-  snprintf(s, sizeof s, "%zu bytes %s of argument %d, which has %zu bytes", distance,
-           before ? "before the start" : "past the end", nearest->argument, nearest->bytes);
-  return s;
-}
-
 // Whether a kernel may touch these bytes of global memory; ends it if not.
 static bool may_touch(uintptr_t p, size_t bytes, int kind, void *pc) {
-  const Launch &l = *exec.launch;
   const void *at = reinterpret_cast<const void *>(p);
-  if (l.guarded) {
-    for (const sim_extent &e : l.extents) {
-      const uintptr_t start = reinterpret_cast<uintptr_t>(e.start);
-      if (p >= start && p + bytes <= start + e.bytes) return true;
-    }
-    uintptr_t wrong = p; // the first byte that is outside
-    for (const sim_extent &e : l.extents) {
-      const uintptr_t end = reinterpret_cast<uintptr_t>(e.start) + e.bytes;
-      if (p < end && p + bytes > end) wrong = end;
-    }
-    fatal("out of bounds", at, bytes, kind, pc, beside(l.extents, wrong));
-    return false;
-  }
-  if (knows_global || sim_is_device(at, bytes)) return true;
-  fatal("out of bounds", at, bytes, kind, pc, describe(at, bytes));
+  if (exec.launch->guarded ? guard_allows(p, bytes) : knows_global || sim_is_device(at, bytes))
+    return true;
+  fatal("out of bounds", at, bytes, kind, pc,
+        exec.launch->guarded ? guard_describe(p) : describe(at, bytes));
   return false;
 }
 
@@ -409,10 +389,13 @@ static void check_region(Region &r, uintptr_t p, size_t bytes, int kind, void *p
 static void check_any(const void *pointer, size_t bytes, int kind, void *pc, bool poisons) {
   const uintptr_t p = reinterpret_cast<uintptr_t>(pointer);
   if (!bytes) return;
-  if (within(global, p)) {
+  Region &r = exec.launch->guarded ? copies : global;
+  if (within(r, p)) {
     if (bytes <= 16 && !(bytes & (bytes - 1)) && p % bytes)
-      return fatal("misaligned", pointer, bytes, kind, pc, describe(pointer));
-    check_region(global, p, bytes, kind, pc, false, poisons);
+      return fatal("misaligned", pointer, bytes, kind, pc,
+                   std::to_string(p % bytes) + " bytes behind a multiple of " +
+                       std::to_string(bytes));
+    check_region(r, p, bytes, kind, pc, false, poisons);
     if (kind == SIM_ATOMIC) release_acquire(pointer);
     return;
   }

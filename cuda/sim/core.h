@@ -9,6 +9,7 @@
 //   runtime.cpp  the runtime API on these two; options and counts
 //   exec.cpp     runs a kernel
 //   module.cpp   reads the symbol tables of loaded objects
+//   guard.cpp    kernels of users, whose faults come back to them
 //   check.cpp    the checker: of all kernels in its flavour, elsewhere of those of the NVRTC stand-in
 //   driver.cpp   the driver API; nvrtc.cpp: run-time compilation
 //
@@ -189,14 +190,24 @@ void forget_keys();
 // Ends the running kernel with this error, which the device keeps. Does not return in a kernel.
 void kill_kernel(cudaError_t e);
 bool in_kernel();
-bool in_guarded_kernel(); // see sim_guard_next
 
-// ---- module.cpp -------------------------------------------------------------------------------
+// ---- guard.cpp --------------------------------------------------------------------------------
 
+bool take_guard(std::vector<sim_extent> *extents); // of the launch at hand
+void guard_begin(const Launch &l);                 // sets its pointers to copies
+void guard_end();
 struct Range {
   uintptr_t start;
   size_t bytes;
 };
+Range guard_range();                            // where the copies lie
+bool guard_allows(uintptr_t p, size_t bytes);   // within a copy
+std::string guard_describe(uintptr_t p);        // what is wrong with an address there
+bool in_guarded_kernel();
+void keep_fault(const std::string &text);
+
+// ---- module.cpp -------------------------------------------------------------------------------
+
 // The static shared variables that this kernel may use.
 const std::vector<Range> &shared_of(const void *kernel);
 size_t shared_bytes_of(const void *kernel);

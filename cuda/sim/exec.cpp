@@ -125,9 +125,6 @@ const char *running_name() {
 bool in_kernel() {
   return exec.now != nullptr;
 }
-bool in_guarded_kernel() {
-  return exec.launch && exec.launch->guarded;
-}
 
 static std::unordered_set<std::string> &keys = *new std::unordered_set<std::string>;
 bool new_key(const std::string &key) {
@@ -640,6 +637,7 @@ void run_kernel(const Launch &l) {
   state->noise = options().noise;
   set_up_shared(l.shared);
   set_up_threads();
+  guard_begin(l);
   check_launch();
   const uint64_t blocks = uint64_t(l.grid.x) * l.grid.y * l.grid.z;
   std::vector<uint32_t> order(blocks);
@@ -648,7 +646,7 @@ void run_kernel(const Launch &l) {
   if (options().order == SIM_ORDER_RANDOM)
     for (uint64_t i = blocks; i > 1; i--) std::swap(order[i - 1], order[random_below(i)]);
   for (uint64_t i = 0; i < blocks && !exec.killed; i++) run_block(order[i]);
-  check_end();
+  guard_end();
   exec.launch = nullptr;
   crash_launch = nullptr;
   for (const SimPointer &a : l.pointers)

@@ -97,7 +97,9 @@ void check_fence();
 void check_access(const void *p, size_t bytes, int kind, void *pc);
 // A thread writes values that nobody may read yet.
 void check_poison(const void *p, size_t bytes, void *pc);
-void check_end();
+// A guarded launch's copies: what is known of bytes goes with them; and is not needed any more.
+void check_copy(uintptr_t to, uintptr_t from, size_t bytes);
+void check_forget(uintptr_t copy, size_t bytes);
 
 // Of the running thread's stack, or of another fiber's.
 bool in_fiber_stack(const void *p);

@@ -111,12 +111,10 @@ void poison(int device, cudaError_t e) {
   if (!poisons[device] || !e) poisons[device] = e;
 }
 
-static std::vector<std::string> &guarded_faults = *new std::vector<std::string>;
-
 void emit_report(const std::string &text, const std::string &key) {
   if (!key.empty() && !new_key(key)) return;
   if (in_guarded_kernel()) {
-    guarded_faults.push_back(text);
+    keep_fault(text);
     return;
   }
   faults++;
@@ -186,15 +184,6 @@ long sim_faults(void) {
 const char *sim_last_report(void) {
   Api api(true);
   return last_report.c_str();
-}
-int sim_take_faults(char *out, size_t size) {
-  Api api(true);
-  const int n = static_cast<int>(guarded_faults.size());
-  std::string text;
-  for (const std::string &line : guarded_faults) text += (text.empty() ? "" : "\n") + line;
-  guarded_faults.clear();
-  if (size) snprintf(out, size, "%s", text.c_str());
-  return n;
 }
 void sim_clear_faults(void) {
   Api api(true);

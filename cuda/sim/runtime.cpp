@@ -188,19 +188,11 @@ using namespace sim;
 
 extern "C" {
 
-static thread_local bool next_guarded;
-static thread_local std::vector<sim_extent> next_extents;
-void sim_guard_next(const sim_extent *extents, int n) {
-  next_guarded = true;
-  next_extents.assign(extents, extents + n);
-}
-
 cudaError_t sim_enqueue_kernel(const SimKernel *k, dim3 grid, dim3 block, size_t shared,
                                cudaStream_t stream) {
   std::shared_ptr<void> args(k->args, k->destroy);
-  std::vector<sim_extent> extents = std::move(next_extents);
-  const bool guarded = next_guarded;
-  next_extents.clear(), next_guarded = false;
+  std::vector<sim_extent> extents;
+  const bool guarded = take_guard(&extents);
   SIM_ENTER();
   if (!k->function) return fail(cudaErrorInvalidDeviceFunction);
   if (cudaError_t e = check_shape(k, grid, block, shared)) return fail(e);

@@ -120,8 +120,10 @@ local function with_lines(message, source)
   for line in (source .. "\n"):gmatch "(.-)\n" do lines[#lines + 1] = line end
   for number in message:gmatch "kernel%.cu:(%d+)" do
     local line = lines[tonumber(number)]
-    if line and not shown[number] then list[#list + 1] = ("  kernel.cu:%s: %s"):format(number, line:match "^%s*(.*)$") end
-    shown[number] = true
+    if line and not shown[number] then
+      list[#list + 1] = ("  kernel.cu:%s: %s"):format(number, line:match "^%s*(.*)$")
+      shown[number] = true
+    end
   end
   return table.concat(list, "\n")
 end

@@ -71,6 +71,7 @@ struct SimState {
 struct SimPointer {
   const void *p;
   int index;
+  void *place; // in args
 };
 struct SimKernel {
   const char *name;
@@ -131,10 +132,10 @@ static const int warpSize = 32;
 
 // ---- Launching --------------------------------------------------------------------------------
 
-template <class T> void sim_collect(SimPointer *out, int *n, int index, const T &v) {
+template <class T> void sim_collect(SimPointer *out, int *n, int index, T &v) {
   if constexpr (std::is_pointer_v<T>) {
     if constexpr (!std::is_function_v<std::remove_pointer_t<T>>)
-      out[(*n)++] = {static_cast<const void *>(v), index};
+      out[(*n)++] = {static_cast<const void *>(v), index, static_cast<void *>(&v)};
   }
 }
 
@@ -156,7 +157,7 @@ cudaError_t sim_launch(const char *name, void (*kernel)(P...), dim3 grid, dim3 b
   Args *args = new Args(static_cast<std::decay_t<P>>(std::forward<A>(a))...);
   SimPointer pointers[sizeof...(P) + 1];
   int n = 0, index = 0;
-  std::apply([&](const auto &...v) { (sim_collect(pointers, &n, ++index, v), ...); }, *args);
+  std::apply([&](auto &...v) { (sim_collect(pointers, &n, ++index, v), ...); }, *args);
   const SimKernel k = {name,
                        reinterpret_cast<const void *>(kernel),
                        args,

@@ -167,9 +167,9 @@ static cnn_status load(cnn_context *ctx, nvrtcProgram p, const char *name, bool 
     int threads = 0, shared = 0;
     status = check(ctx, driver.function(&out->kernel, out->module, lowered), "cuModuleGetFunction");
     if (status == CNN_OK)
-      status = check(ctx,
-                     driver.get(&threads, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, out->kernel),
-                     "cuFuncGetAttribute");
+      status =
+          check(ctx, driver.get(&threads, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, out->kernel),
+                "cuFuncGetAttribute");
     if (status == CNN_OK)
       status = check(ctx, driver.get(&shared, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, out->kernel),
                      "cuFuncGetAttribute");
@@ -261,8 +261,8 @@ static cnn_status check_limits(cnn_context *ctx, program *p, const struct cudaDe
   }
   unsigned threads = block[0] * block[1] * block[2];
   if (threads > (unsigned)p->max_threads)
-    return cnn_fail(ctx, CNN_INVALID, "block: %u x %u x %u = %u threads: %s of at most %d", block[0],
-                    block[1], block[2], threads,
+    return cnn_fail(ctx, CNN_INVALID, "block: %u x %u x %u = %u threads: %s of at most %d",
+                    block[0], block[1], block[2], threads,
                     p->max_threads < limits->maxThreadsPerBlock
                         ? "this kernel's registers leave room for blocks"
                         : "the device has blocks",
@@ -274,9 +274,9 @@ static cnn_status check_limits(cnn_context *ctx, program *p, const struct cudaDe
                     shared, p->fixed_shared, limits->sharedMemPerBlockOptin);
   if (shared <= p->shared_ok || shared + p->fixed_shared <= limits->sharedMemPerBlock)
     return CNN_OK;
-  CNN_TRY(check(
-      ctx, driver.set(p->kernel, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, (int)shared),
-      "cuFuncSetAttribute"));
+  CNN_TRY(check(ctx,
+                driver.set(p->kernel, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, (int)shared),
+                "cuFuncSetAttribute"));
   p->shared_ok = shared;
   return CNN_OK;
 }
@@ -311,6 +311,10 @@ static cnn_status program_launch(cnn_context *ctx, void *program_, const unsigne
   CNN_TRY(check_limits(ctx, p, &d->properties, grid, block, shared));
   for (int i = 0; i < n_args; i++) pointers[i] = (void *)(uintptr_t)&args[i].pointer;
   cuda_count_add(CUDA_COUNT_KERNELS, 1);
+  for (int i = 0; i < n_args; i++) {
+    cuda_count_add(CUDA_COUNT_READ, (int64_t)args[i].extent);
+    if (args[i].changes) cuda_count_add(CUDA_COUNT_WRITTEN, (int64_t)args[i].extent);
+  }
   guard(args, n_args);
   CNN_TRY(check(ctx,
                 driver.launch(p->kernel, grid[0], grid[1], grid[2], block[0], block[1], block[2],

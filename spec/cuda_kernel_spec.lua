@@ -231,7 +231,7 @@ describe("count_launches", function()
       axpy({ grid = 2, block = 64 }, 2, y, y, 100)
       y:sum()
     end)
-    assert.equal(1, c.by_op[""].kernels)
+    assert.same({ 1, 800, 400 }, { c.by_op[""].kernels, c.by_op[""].read, c.by_op[""].written })
     if not cuda.is_simulated() then
       assert.is_nil(c.by_kernel)
       return
@@ -266,6 +266,13 @@ local mistakes = {
     __shared__ float s[16];
     if (threadIdx.x < 16) s[threadIdx.x] = x[threadIdx.x];
     if (threadIdx.x == 0) y[0] = s[x[0] > 0 ? 16 : 0];]] },
+  { "an index before a shared array", "of shared memory: write of 4 bytes at kernel.cu:3", [[
+    __shared__ float s[16], t[16];
+    (threadIdx.x ? s : t)[(int)x[0] - 2] = x[0];]] },
+  { "an index past a shared array of a template", "of shared memory: read of 4 bytes at kernel.cu:4", [[
+    __shared__ float s[16];
+    if (threadIdx.x < 16) s[threadIdx.x] = x[threadIdx.x];
+    if (threadIdx.x == 0) y[0] = s[x[0] > 0 ? 16 : 0];]], template = true },
   { "more dynamic shared memory than was asked for", "of shared memory: write of 4 bytes at kernel.cu:3", [[
     extern __shared__ float s[];
     s[threadIdx.x] = x[threadIdx.x];
@@ -306,10 +313,12 @@ describe("the simulator", function()
   for _, mistake in ipairs(mistakes) do
     local what, words, body = mistake[1], mistake[2], mistake[3]
     it("tells " .. what, function()
-      local k = cuda.kernel("__global__ void wrong(const float *x, float *y) {\n" .. body .. "\n}", "wrong")
+      local k = cuda.kernel((mistake.template and "template <int>" or "") ..
+        " __global__ void wrong(const float *x, float *y) {\n" .. body .. "\n}",
+        mistake.template and "wrong<1>" or "wrong")
       local x, y = gpu(64), cnn.zeros(64, { device = "cuda" })
       local message = helper.raises(words, k, { grid = 2, block = 64, shared = 16 }, x, y)
-      assert.truthy(message:find("^[^\n]*: wrong, block %(%d,0,0%), thread %(%d+,0,0%): "), message)
+      assert.truthy(message:find("^[^\n]*: wrong[<1>]*, block %(%d,0,0%), thread %(%d+,0,0%): "), message)
       assert.truthy(message:find("\n  kernel.cu:%d+: %S"), message)
       assert.equal(64, x:sum():item()) -- the device goes on
     end)

@@ -51,7 +51,7 @@ typedef struct cnn_device_library {
 // What was launched and moved since the process began.
 typedef struct cnn_launch_counts {
   int64_t kernels, syncs;
-  int64_t read, written;              // bytes of what ops with a kernel took, gave and changed
+  int64_t read, written;              // bytes of what kernels took, gave and changed
   int64_t to_device, to_host, within; // bytes copied
 } cnn_launch_counts;
 
@@ -68,6 +68,7 @@ typedef struct cnn_kernel_counts {
 enum { CNN_PROGRAM_ARGS = 64, CNN_PROGRAM_OPTIONS = 32 };
 typedef struct cnn_program_arg {
   size_t extent; // of a pointer: the bytes that it may be used for
+  bool changes;  // whether it is written to
   union {
     void *pointer;
     float f32;

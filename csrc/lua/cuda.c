@@ -269,8 +269,7 @@ static int l_missing(lua_State *L) {
 // ---------------------------------------------------------------------------------------------
 // Counts
 
-#define PUSH_COUNT(L, counts, field)                                                               \
-  (cnn_pushint(L, (counts).field), lua_setfield(L, -2, #field))
+#define PUSH_COUNT(L, counts, field) (cnn_pushint(L, (counts).field), lua_setfield(L, -2, #field))
 
 // counts(): {op = {kernels =, read =, ...}, ...} since the process began; what no op did under the
 // name "".
@@ -618,6 +617,7 @@ static cnn_program_arg read_program_arg(lua_State *L, cnn_lua *S, int i, char le
     const cnn_tensor *t = cnn_check_tensor(L, S, i, "kernel", "an argument");
     a.pointer = cnn_data(t);
     a.extent = (size_t)cnn_numel(t) * cnn_dtype_size((cnn_dtype)t->dtype);
+    a.changes = letter == 'P';
     return a;
   }
   double n = luaL_checknumber(L, i);

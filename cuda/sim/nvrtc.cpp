@@ -2,9 +2,9 @@
 //
 // Stands in for NVRTC: writes the source to a file, has the simulator's compiler make a shared
 // object of it, and hands that out as "PTX" and as "cubin". Compiler's messages name the program
-// and its lines, as NVRTC's do. Kernels call the checker (check.cpp) in every flavour: these are the
-// kernels of users. It accepts what clang accepts as C++ with the simulator's headers, which is a
-// little more than NVRTC does (the C library is there): compile with the real one too.
+// and its lines, as NVRTC's do. Kernels call the checker (check.cpp) in every flavour: these are
+// the kernels of users. It accepts what clang accepts as C++ with the simulator's headers, which is
+// a little more than NVRTC does (the C library is there): compile with the real one too.
 #include <dirent.h>
 #include <nvrtc.h>
 #include <stdio.h>
@@ -77,8 +77,8 @@ std::vector<std::string> c_kernels(const std::string &source) {
   return r;
 }
 
-// `extern __shared__ T x[];` is dynamic shared memory, and no C++: it becomes a pointer, on the same
-// line. Outside of functions the pointer is found at each use.
+// `extern __shared__ T x[];` is dynamic shared memory, and no C++: it becomes a pointer, on the
+// same line. Outside of functions the pointer is found at each use.
 std::string with_dynamic_shared(const std::string &source) {
   static const std::regex extern_shared(
       "extern\\s+__shared__\\s+(?:(?:__align__|alignas)\\s*\\([^)]*\\)\\s*)?"
@@ -118,7 +118,8 @@ std::string frame(const _nvrtcProgram &p) {
   return text + "{nullptr, nullptr, nullptr}};\n"
                 "extern \"C\" __attribute__((visibility(\"default\")))\n"
                 "const SimEntry *sim_module_open(const SimApi *api) {\n"
-                "  sim_use(api);\n  return sim_entries;\n}\n";
+                "  const SimEntry *all = sim_entries;\n"
+                "  sim_last_shared<0>();\n  sim_use(api);\n  return all;\n}\n";
 }
 
 // What is the user's of NVRTC's options; the others tell of GPUs.
@@ -241,8 +242,8 @@ nvrtcResult nvrtcCompileProgram(nvrtcProgram p, int n, const char *const *option
   const std::string cxx = own ? own : SIM_CXX, so = folder + "/program.so";
   std::string command = cxx + " -DSIM_MODULE -I" + quote(folder + "/include") +
                         options_of(n, options) +
-                        " -fdebug-compilation-dir=. -Wno-unknown-pragmas -x c++ -c " + quote(source) +
-                        " -o " + quote(object) + " 2>&1";
+                        " -fdebug-compilation-dir=. -Wno-unknown-pragmas -x c++ -c " +
+                        quote(source) + " -o " + quote(object) + " 2>&1";
   command += " && objcopy --redefine-sym memcpy=sim_memcpy --redefine-sym memmove=sim_memmove "
              "--redefine-sym memset=sim_memset " +
              quote(object) + " 2>&1";

@@ -48,8 +48,8 @@ Options &options() {
     read = true;
     o.order = parse_word("SIM_ORDER", {"forward", "reverse", "random"}, o.order);
     o.streams = parse_word("SIM_STREAMS", {"eager", "lazy", "random"}, o.streams);
-    o.libraries = parse_word("SIM_LIBRARIES", {"whole", "missing", "exhausted", "refusing"},
-                             o.libraries);
+    o.libraries =
+        parse_word("SIM_LIBRARIES", {"whole", "missing", "exhausted", "refusing"}, o.libraries);
     if (const char *s = getenv("SIM_SEED")) o.seed = strtoull(s, nullptr, 0);
     if (const char *s = getenv("SIM_MEMORY")) o.memory = parse_bytes(s);
     if (const char *s = getenv("SIM_FAIL_ALLOC")) o.fail_alloc = atol(s);

@@ -198,8 +198,9 @@ cudaError_t sim_enqueue_kernel(const SimKernel *k, dim3 grid, dim3 block, size_t
   if (cudaError_t e = check_shape(k, grid, block, shared)) return fail(e);
   const int device = stream_device(stream);
   if (device != current_device) return fail(cudaErrorInvalidResourceHandle);
-  Launch l = {*k,     args,   {k->pointers, k->pointers + k->pointer_count}, grid, block,
-              shared, device, guarded,                                       std::move(extents)};
+  Launch l = {*k,     args,    {k->pointers, k->pointers + k->pointer_count},
+              grid,   block,   shared,
+              device, guarded, std::move(extents)};
   l.kernel.pointers = nullptr;
   l.kernel.name = kernel_name(k->name);
   return fail(push(stream, l.kernel.name, [l] { run_kernel(l); }));

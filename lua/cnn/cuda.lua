@@ -209,7 +209,7 @@ end
 local KEYS = { "kernels", "read", "written", "to_device", "to_host", "within", "syncs" }
 
 -- cnn.count_launches(fn, ...): what fn(...) launched and moved on GPUs, as a table: kernels; bytes that
--- ops read and written, counting each tensor once; bytes copied to_device, to_host and within; syncs; and
+-- kernels read and write, counting each tensor once; bytes copied to_device, to_host and within; syncs; and
 -- by_op with the same of each op ("" for what no op did: kernels of one's own, waiting). On the simulator
 -- also by_kernel: launches, blocks, threads and barriers by each kernel's name, and of those of
 -- cnn.cuda.kernel the loads and stores of all threads. Then fn's results.

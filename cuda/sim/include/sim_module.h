@@ -73,6 +73,12 @@ cudaError_t sim_launch_packed(const char *name, void (*kernel)(P...), void **par
         }                                                                                          \
   }
 
+// Nobody's shared memory, before and behind all others, so that an index that leaves these is seen.
+static __attribute__((section(".sim_shared"), used)) char sim_shared_pad[4096];
+template <int> void sim_last_shared() { // instances come in the order of their first use
+  static __attribute__((section(".sim_shared"), used)) char sim_shared_pad[4096];
+}
+
 // extern __shared__ T x[]; outside of functions
 template <class T> struct SimDynamicShared {
   operator T *() const { return static_cast<T *>(sim_dynamic_shared()); }

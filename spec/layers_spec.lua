@@ -15,7 +15,8 @@ end
 -- next to nothing.
 local ONLY = {
   cpu = {
-    "^base/", "^engine/op%.h$", "^engine/call%.h$", "^engine/product%.h$", "^engine/registry%.h$", "^engine/window%.h$",
+    "^base/", "^engine/op%.h$", "^engine/call%.h$", "^engine/parts%.h$", "^engine/product%.h$",
+    "^engine/registry%.h$", "^engine/window%.h$",
     "^ops/[%w_]+%.def$", "^cpu/",
   },
   dnnl = { "^base/", "^cpu/accel%.h$", "^dnnl/" },

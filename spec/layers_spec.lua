@@ -11,7 +11,7 @@ for i, names in ipairs(FLOORS) do
   for _, name in ipairs(names) do height[name] = i end
 end
 
--- Kernels see ops through five headers of the engine and the tables that both share; plugins see
+-- Kernels see ops through six headers of the engine and the tables that both share; plugins see
 -- next to nothing.
 local ONLY = {
   cpu = {

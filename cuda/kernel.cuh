@@ -46,6 +46,8 @@ template <> struct k_types<k_bf16> { typedef float computed; };
 template <> struct k_types<k_bool> { typedef uint8_t computed; };
 template <class S> using k_computed = typename k_types<S>::computed;
 
+template <class T> struct k_void { typedef void type; };
+
 template <class T> struct k_is_float { static constexpr bool value = false; };
 template <> struct k_is_float<float> { static constexpr bool value = true; };
 template <> struct k_is_float<double> { static constexpr bool value = true; };

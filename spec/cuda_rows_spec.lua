@@ -29,7 +29,9 @@ end
 local LAYOUTS = {
   dense = function(x) return x end,
   shifted = function(x) return cnn.cat({ x, x:narrow(2, 1, 1) }, 2):narrow(2, 1, x.shape[2]) end,
-  offset = function(x) return cnn.cat({ x:view(-1):narrow(1, 1, 1), x:view(-1) }):narrow(1, 2, x:numel()):view(x.shape) end,
+  offset = function(x)
+    return cnn.cat({ x:view(-1):narrow(1, 1, 1), x:view(-1) }):narrow(1, 2, x:numel()):view(x.shape)
+  end,
   columns = function(x) return x:t():contiguous():t() end,
 }
 

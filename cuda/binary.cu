@@ -9,107 +9,38 @@
 #define K(c) (static_cast<T>(c))
 #define P(i) p[i]
 
-template <class S> struct f_params { k_computed<S> p[4]; };
+#define BY_FLOAT k_by_computed_float
+#define BY_REAL  k_by_computed
+#define BY_ANY   k_by_computed
+#define BY_BITS  k_by_computed_int
 
-// The dtype that a call computes in: a mask comes first or second, never last.
-static cnn_dtype computed_in(const cnn_call *call) {
-  return call->in[0].dtype == CNN_BOOL ? call->in[call->n_in - 1].dtype : call->in[0].dtype;
-}
-
-template <template <class> class F, class S>
-static cnn_status run_row(const cnn_call *call, cnn_dtype dtype) {
-  double params[4];
-  F<S> f;
-  cnn_number_params(call, cnn_dtype_computed(dtype), params);
-  memcpy(static_cast<void *>(f.p), params, sizeof f.p);
-  return k_map(call, f);
-}
-
-#define RUN(title, by)                                                                             \
-  static cnn_status run_##title(cnn_call *call) {                                                  \
-    const cnn_dtype dtype = computed_in(call);                                                     \
-    return by(call, dtype, [&](auto tag) {                                                         \
-      return run_row<f_##title, typename decltype(tag)::type>(call, dtype);                        \
-    });                                                                                            \
-  }                                                                                                \
-  CUDA_KERNEL(title, nullptr, run_##title)
-
-#define BY_FLOAT k_by_float
-#define BY_REAL  k_by_real
-#define BY_ANY   k_by_any
-#define BY_BITS  k_by_bits
-
-// bool: the value of an ANY row is whether it is not 0. k_narrow sees to that.
+// bool: the value of an ANY row is whether it is not 0. Storing sees to that.
 #define BINARY(title, kind, spec, forward, ...)                                                    \
-  template <class S> struct f_##title : f_params<S> {                                              \
-    typedef S Out, A, B;                                                                           \
-    static constexpr int arity = 2;                                                                \
-    __device__ S operator()(S a, S b) const {                                                      \
-      typedef k_computed<S> T;                                                                     \
-      const T *p = this->p;                                                                        \
-      const T x = k_widen(a), y = k_widen(b);                                                      \
-      (void)p;                                                                                     \
-      return k_narrow<S>(forward);                                                                 \
-    }                                                                                              \
-  };                                                                                               \
-  RUN(title, BY_##kind)
+  K_ROW(title, T, 2, (T x, T y), forward)                                                          \
+  K_ROW_KERNEL(title, BY_##kind)
 #define COMPARE(title, forward, doc)                                                               \
-  template <class S> struct f_##title : f_params<S> {                                              \
-    typedef k_bool Out;                                                                            \
-    typedef S A, B;                                                                                \
-    static constexpr int arity = 2;                                                                \
-    __device__ k_bool operator()(S a, S b) const {                                                 \
-      const k_computed<S> x = k_widen(a), y = k_widen(b);                                          \
-      return k_bool{static_cast<uint8_t>(forward)};                                                \
-    }                                                                                              \
-  };                                                                                               \
-  RUN(title, k_by_any)
+  K_ROW(title, bool, 2, (T x, T y), forward)                                                       \
+  K_ROW_KERNEL(title, k_by_computed)
 #define TERNARY(title, kind, arguments, spec, forward, saved, dx, dy, dz, doc)                     \
   TERNARY_##kind(title, forward)
-#define TERNARY_FLOAT(title, forward) TERNARY_OF(title, forward, k_by_float)
-#define TERNARY_REAL(title, forward)  TERNARY_OF(title, forward, k_by_real)
-#define TERNARY_OF(title, forward, by)                                                             \
-  template <class S> struct f_##title : f_params<S> {                                              \
-    typedef S Out, A, B, C;                                                                        \
+#define TERNARY_FLOAT(title, forward)                                                              \
+  K_ROW(title, T, 3, (T x, T y, T z), forward)                                                     \
+  K_ROW_KERNEL(title, BY_FLOAT)
+#define TERNARY_REAL(title, forward)                                                               \
+  K_ROW(title, T, 3, (T x, T y, T z), forward)                                                     \
+  K_ROW_KERNEL(title, BY_REAL)
+// Selections move elements without looking at them; one operand is a mask.
+#define TERNARY_MASKED SELECTION
+#define TERNARY_FILLED SELECTION
+#define SELECTION(title, forward)                                                                  \
+  struct f_##title {                                                                               \
+    typedef int64_t In, Out;                                                                       \
     static constexpr int arity = 3;                                                                \
-    __device__ S operator()(S a, S b, S c) const {                                                 \
-      typedef k_computed<S> T;                                                                     \
-      const T *p = this->p;                                                                        \
-      const T x = k_widen(a), y = k_widen(b), z = k_widen(c);                                      \
-      (void)p;                                                                                     \
-      return k_narrow<S>(forward);                                                                 \
-    }                                                                                              \
+    static constexpr bool quick = true;                                                            \
+    __device__ int64_t operator()(int64_t x, int64_t y, int64_t z) const { return forward; }       \
   };                                                                                               \
-  RUN(title, by)
-
-// Selections move elements without looking at them.
-#define TERNARY_MASKED(title, forward)                                                             \
-  template <class S> struct f_##title {                                                            \
-    typedef S Out, B, C;                                                                           \
-    typedef k_bool A;                                                                              \
-    static constexpr int arity = 3;                                                                \
-    __device__ S operator()(k_bool a, S y, S z) const {                                            \
-      const bool x = a.v != 0;                                                                     \
-      return forward;                                                                              \
-    }                                                                                              \
-  };                                                                                               \
-  SELECTION(title)
-#define TERNARY_FILLED(title, forward)                                                             \
-  template <class S> struct f_##title {                                                            \
-    typedef S Out, A, C;                                                                           \
-    typedef k_bool B;                                                                              \
-    static constexpr int arity = 3;                                                                \
-    __device__ S operator()(S x, k_bool b, S z) const {                                            \
-      const bool y = b.v != 0;                                                                     \
-      return forward;                                                                              \
-    }                                                                                              \
-  };                                                                                               \
-  SELECTION(title)
-#define SELECTION(title)                                                                           \
   static cnn_status run_##title(cnn_call *call) {                                                  \
-    return k_by_size(call, call->out[0].dtype, [&](auto tag) {                                     \
-      return k_map(call, f_##title<typename decltype(tag)::type>());                               \
-    });                                                                                            \
+    return k_map(call, f_##title(), true);                                                         \
   }                                                                                                \
   CUDA_KERNEL(title, nullptr, run_##title)
 

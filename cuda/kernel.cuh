@@ -162,8 +162,8 @@ template <class F> cnn_status k_by_size(const cnn_call *call, cnn_dtype dtype, F
   }
 }
 
-// N elements that are loaded and stored at once (at most 16 bytes).
-template <class T, int N> struct __align__(sizeof(T) * N) k_pack {
+// N elements that are loaded and stored at once: in pieces of 16 bytes, or all.
+template <class T, int N> struct __align__(sizeof(T) * N < 16 ? sizeof(T) * N : 16) k_pack {
   T v[N];
 };
 

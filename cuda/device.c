@@ -7,8 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "blaslt.h"
-#include "dnn.h"
 #include "plugin.h"
 
 cnn_host cuda_host;
@@ -86,6 +84,10 @@ cuda_device *cuda_enter(cnn_context *ctx, int index) {
 
 cuda_device *cuda_enter_quietly(int index) {
   return !forked && enter(index) == cudaSuccess ? &devices[index] : NULL;
+}
+
+cuda_device *cuda_device_at(int index) {
+  return &devices[index];
 }
 
 static const cnn_mapper *mapper(int index) {
@@ -244,42 +246,13 @@ int cuda_processors(const cnn_call *call) {
   return devices[call->device.index].properties.multiProcessorCount;
 }
 
-// With CNN_CUDA_LIBRARIES=none own kernels compute, which tells whose fault one sees.
-static bool wants_libraries(void) {
-  const char *which = getenv("CNN_CUDA_LIBRARIES");
-  return !which || strcmp(which, "none") != 0;
-}
-
-struct cuda_blas *cuda_blas_of(const cnn_call *call) {
-  cuda_device *d = &devices[call->device.index];
-  cuda_message why;
-  pthread_mutex_lock(&lock);
-  if (!d->blas_tried && wants_libraries() && cuda_blas_create(&d->blas, &why) != CUDA_OK)
-    d->blas = NULL;
-  d->blas_tried = true;
-  pthread_mutex_unlock(&lock);
-  return d->blas;
-}
-
-struct cuda_dnn *cuda_dnn_of(const cnn_call *call) {
-  cuda_device *d = &devices[call->device.index];
-  cuda_message why;
-  pthread_mutex_lock(&lock);
-  if (!d->dnn_tried && wants_libraries() && cuda_dnn_create(&d->dnn, NULL, &why) != CUDA_OK)
-    d->dnn = NULL;
-  d->dnn_tried = true;
-  pthread_mutex_unlock(&lock);
-  return d->dnn;
-}
-
 static cnn_status shutdown_devices(cnn_context *ctx) {
   for (int i = 0; i < cuda_count; i++) {
     cuda_device *d = &devices[i];
     if (!d->ready) continue;
     if (!cuda_enter(ctx, i)) return ctx->code;
     CNN_TRY(synchronize(ctx, i));
-    cuda_blas_destroy(d->blas), d->blas = NULL, d->blas_tried = false;
-    cuda_dnn_destroy(d->dnn), d->dnn = NULL, d->dnn_tried = false;
+    cuda_libraries_close(d);
   }
   return CNN_OK;
 }
@@ -377,5 +350,6 @@ const char *cnn_driver_open(const cnn_host *host, cnn_driver *driver) {
   };
   cuda_streams_fill(driver);
   cuda_programs_fill(driver);
+  cuda_libraries_fill(driver);
   return NULL;
 }

@@ -9,11 +9,20 @@
 #include <cuda_runtime_api.h>
 #include <pthread.h>
 
+#include "answer.h"
 #include "base/context.h"
 #include "engine/driver.h"
 #include "kernel.h"
 
 #define CUDA_SPARE_EVENTS 256
+
+// A library's engine on a device, made by its first use.
+typedef struct cuda_library {
+  struct cuda_blas *blas; // of these, its own: NULL until it is there
+  struct cuda_dnn *dnn;
+  bool settled;     // it is there, or never will be
+  cuda_message why; // not
+} cuda_library;
 
 typedef struct cuda_device {
   int index;
@@ -26,9 +35,7 @@ typedef struct cuda_device {
   cudaEvent_t spare[CUDA_SPARE_EVENTS]; // of the pools (memory.c)
   int spare_count;
   bool virtual_memory; // it maps memory into reserved addresses; else cudaMalloc serves
-  struct cuda_blas *blas;
-  struct cuda_dnn *dnn;
-  bool blas_tried, dnn_tried; // NULL then means that there is none
+  cuda_library cublaslt, cudnn;
 } cuda_device;
 
 extern cnn_host cuda_host;
@@ -39,6 +46,8 @@ extern int cuda_count;
 cuda_device *cuda_enter(cnn_context *ctx, int index);
 // The same without a context to fail in: NULL is all that is said.
 cuda_device *cuda_enter_quietly(int index);
+// The device as it is.
+cuda_device *cuda_device_at(int index);
 // An error of the runtime as a status, `what` in front of its text.
 cnn_status cuda_check(cnn_context *ctx, cudaError_t error, const char *what);
 #define CUDA_TRY(ctx, call) CNN_TRY(cuda_check(ctx, call, #call))
@@ -74,9 +83,16 @@ cnn_status cuda_host_alloc(cnn_context *ctx, size_t bytes, void **memory);
 void cuda_host_free(void *memory);
 bool cuda_host_owns(const void *memory);
 
-// Streams and events (stream.c) and programs (program.c): fill their part of the table.
+// Streams and events (stream.c), programs (program.c), libraries (libraries.c): fill their part of
+// the table.
 void cuda_streams_fill(cnn_driver *driver);
 void cuda_programs_fill(cnn_driver *driver);
+void cuda_libraries_fill(cnn_driver *driver);
+
+// Gives up the engines of a device, which must be at rest; its next use makes them anew.
+void cuda_libraries_close(cuda_device *d);
+// The version of NVRTC, opened if need be; false, with the reason, where there is none.
+bool cuda_nvrtc_version(int *major, int *minor, char *reason, size_t size);
 
 // Kernels by op (table.c).
 extern const cnn_kernel *const cuda_kernels[];

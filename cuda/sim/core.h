@@ -48,7 +48,8 @@ struct Options {
   size_t memory = size_t(8) << 30;
   long fail_alloc = 0;
   bool protect = true, strict = false, noise = false, leaks = false, quiet = false;
-  int devices = 1;
+  int driver = CUDART_VERSION; // of CUDA that it serves; 0: there is none
+  int devices = 1, libraries = SIM_LIBRARIES_WHOLE;
 };
 Options &options();
 sim_counts &counts();

@@ -35,7 +35,8 @@ __device__ inline void k_store_as(void *data, int64_t i, const T *from) {
   *reinterpret_cast<k_pack<S, N> *>(static_cast<S *>(data) + i) = v;
 }
 
-// The dtypes that are computed in T.
+// The dtypes that are computed in T. What is false or true as a double or integer may be stored as
+// a bool.
 template <class T> struct k_elements;
 template <> struct k_elements<float> {
   template <int N>
@@ -60,8 +61,11 @@ template <> struct k_elements<double> {
     k_load_as<double, N>(data, i, to);
   }
   template <int N>
-  __device__ static void store(cnn_dtype, void *data, int64_t i, const double *from) {
-    k_store_as<double, N>(data, i, from);
+  __device__ static void store(cnn_dtype dtype, void *data, int64_t i, const double *from) {
+    if (dtype == CNN_F64)
+      k_store_as<double, N>(data, i, from);
+    else
+      k_store_as<k_bool, N>(data, i, from);
   }
 };
 template <> struct k_elements<int64_t> {
@@ -87,7 +91,7 @@ template <> struct k_elements<int64_t> {
     }
   }
 };
-// A result alone.
+// Of a result.
 template <> struct k_elements<bool> {
   template <int N>
   __device__ static void store(cnn_dtype, void *data, int64_t i, const bool *from) {
@@ -216,28 +220,20 @@ template <class F> cnn_status k_map(const cnn_call *call, const F &f, bool bits 
 }
 
 // ---------------------------------------------------------------------------------------------
-// Rows of unary.def and binary.def: functions of n Ts, with the call's number arguments.
+// Rows of unary.def and binary.def: functions of n Ts, with the call's number arguments. Each has a
+// kernel of its own for float32 and half types; all rows of a file share one for float64, and one
+// for integers.
 
-template <class T, int n> struct k_row {
-  typedef T In, Out;
+template <class T_, int n> struct k_row {
+  typedef T_ In, Out;
   static constexpr int arity = n;
-  static constexpr bool quick = k_is_float<T>::value && sizeof(T) == 4;
-  T p[4];
+  static constexpr bool quick = sizeof(T_) == 4;
+  T_ p[4];
+  int row; // where several share a kernel
 };
 
-// The number arguments as a call of the dtype computes with them: a T in each.
-extern "C" void cuda_map_params(const cnn_call *call, cnn_dtype dtype, uint64_t params[4]);
-
-template <class F> cnn_status k_map_row(const cnn_call *call, cnn_dtype dtype) {
-  uint64_t params[4];
-  F f;
-  cuda_map_params(call, dtype, params);
-  for (int i = 0; i < 4; i++) memcpy(&f.p[i], &params[i], sizeof f.p[i]);
-  return k_map(call, f);
-}
-
-// Defines f_<title><T>, whose value is the text; and the kernel of the op `title`, by the dtype of
-// its first input.
+// Defines f_<title><T>, whose value is the text; a case of what shares a kernel; and the
+// kernel of the op `title`.
 #define K_ROW(title, Result, n, arguments, text)                                                   \
   template <class T> struct f_##title : k_row<T, n> {                                              \
     typedef Result Out;                                                                            \
@@ -247,13 +243,45 @@ template <class F> cnn_status k_map_row(const cnn_call *call, cnn_dtype dtype) {
       return static_cast<Result>(text);                                                            \
     }                                                                                              \
   };
-#define K_ROW_KERNEL(title, by)                                                                    \
+#define K_ROW_CASE(title, kind, ...)                                                               \
+  case ROW_##title:                                                                                \
+    if constexpr (K_ROW_##kind(T))                                                                 \
+      return static_cast<T>(k_as_row<f_##title<T>>(*this)(__VA_ARGS__));                           \
+    break;
+#define K_ROW_FLOAT(T) k_is_float<T>::value
+#define K_ROW_REAL(T)  true
+#define K_ROW_ANY(T)   true
+#define K_ROW_BITS(T)  (!k_is_float<T>::value)
+#define K_ROW_KERNEL(title, Own, Shared)                                                           \
   static cnn_status run_##title(cnn_call *call) {                                                  \
-    const cnn_dtype dtype = call->in[0].dtype;                                                     \
-    return by(call, dtype, [&](auto tag) {                                                         \
-      return k_map_row<f_##title<typename decltype(tag)::type>>(call, dtype);                      \
-    });                                                                                            \
+    return k_map_row<Own, Shared>(call, ROW_##title);                                              \
   }                                                                                                \
   CUDA_KERNEL(title, nullptr, run_##title)
+
+template <class F, class T, int n> __device__ inline F k_as_row(const k_row<T, n> &r) {
+  F f;
+#pragma unroll
+  for (int i = 0; i < 4; i++) f.p[i] = r.p[i];
+  return f;
+}
+
+// The number arguments as a call of the dtype computes with them: a T in each.
+extern "C" void cuda_map_params(const cnn_call *call, cnn_dtype dtype, uint64_t params[4]);
+
+// By the dtype of the first input.
+template <class Own, template <class> class Shared>
+cnn_status k_map_row(const cnn_call *call, int row) {
+  const cnn_dtype dtype = call->in[0].dtype;
+  uint64_t params[4];
+  cuda_map_params(call, dtype, params);
+  const auto run = [&](auto f) {
+    for (int i = 0; i < 4; i++) memcpy(&f.p[i], &params[i], sizeof f.p[i]);
+    f.row = row;
+    return k_map(call, f);
+  };
+  return dtype == CNN_F64            ? run(Shared<double>())
+         : cnn_dtype_is_float(dtype) ? run(Own())
+                                     : run(Shared<int64_t>());
+}
 
 #endif

@@ -10,20 +10,40 @@
 #define R(f) r_##f
 #define P(i) p[i]
 
-#define BY_FLOAT k_by_computed_float
-#define BY_REAL  k_by_computed
-
-#ifndef UNARY_BACKWARD
-#define UNARY(title, kind, spec, forward, saved, derivative, doc)                                  \
-  K_ROW(title, T, 1, (T x), forward)                                                               \
-  K_ROW_KERNEL(title, BY_##kind)
-#define PREDICATE(title, forward, doc)                                                             \
-  K_ROW(title, bool, 1, (T x), forward)                                                            \
-  K_ROW_KERNEL(title, k_by_computed)
+enum {
+#define UNARY(title, ...)     ROW_##title,
+#define PREDICATE(title, ...) ROW_##title,
 #include "ops/unary.def"
+#undef UNARY
+#undef PREDICATE
+  ROW_trigamma
+};
 
+#define UNARY(title, kind, spec, forward, ...) K_ROW(title, T, 1, (T x), forward)
+#define PREDICATE(title, forward, doc)         K_ROW(title, bool, 1, (T x), forward)
+#include "ops/unary.def"
+#undef UNARY
+#undef PREDICATE
 K_ROW(trigamma, T, 1, (T x), m_trigamma(x))
-K_ROW_KERNEL(trigamma, k_by_computed_float)
+
+template <class T> struct f_unary : k_row<T, 1> {
+  __device__ T operator()(T x) const {
+    switch (this->row) {
+#define UNARY(title, kind, ...) K_ROW_CASE(title, kind, x)
+#define PREDICATE(title, ...)   K_ROW_CASE(title, ANY, x)
+#include "ops/unary.def"
+#undef UNARY
+#undef PREDICATE
+      K_ROW_CASE(trigamma, FLOAT, x)
+    }
+    return x;
+  }
+};
+
+#define UNARY(title, ...)     K_ROW_KERNEL(title, f_##title<float>, f_unary)
+#define PREDICATE(title, ...) K_ROW_KERNEL(title, f_##title<float>, f_unary)
+#include "ops/unary.def"
+K_ROW_KERNEL(trigamma, f_trigamma<float>, f_unary)
 
 template <class T_> struct fold_nan {
   typedef T_ T;
@@ -54,12 +74,3 @@ static cnn_status run_has_nan(cnn_call *call) {
   });
 }
 CUDA_KERNEL(has_nan, plan_has_nan, run_has_nan)
-
-#else
-// The fused derivatives (unary_backward.cu).
-#define UNARY(title, kind, spec, forward, saved, derivative, doc)                                  \
-  K_ROW(title##_backward, T, 2, (T G, T V), ((void)G, (void)V, derivative))                        \
-  K_ROW_KERNEL(title##_backward, k_by_computed_float)
-#define PREDICATE(title, forward, doc)
-#include "ops/unary.def"
-#endif

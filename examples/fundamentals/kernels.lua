@@ -21,6 +21,7 @@ report("x:view(256, 64):t()", function() return x:view(256, 64):t() end)
 -- A product with what is done to each of its elements, which need not go through memory in between.
 local linear, conv = nn.Linear(256, 256), nn.Conv2d(3, 16, 3)
 local image, W = cnn.randn(2, 3, 34, 34), linear.weight:t()
+cnn.cuda.fuse_relu(true)
 report("x:matmul(W), + b, relu", function() return (x:matmul(W) + b):relu() end)
 report("Linear, then relu", function() return linear(x):relu() end)
 report("Sequential(Linear, ReLU)", nn.Sequential(linear, nn.ReLU()), x)

@@ -305,6 +305,9 @@ local mistakes = {
     y[threadIdx.x] = 64 / (int)threadIdx.x;]] },
   { "an integer that overflows", "integer overflow in a product at kernel.cu:2", [[
     y[threadIdx.x] = (int)blockDim.x * 100000000;]] },
+  { "waiting for another block", "endless waiting: read of 4 bytes at kernel.cu:3", [[
+    if (blockIdx.x == 1) y[0] = 1;
+    else if (threadIdx.x == 0) while (*(volatile float *)y == 0) {}]] },
   { "an assertion", "assertion failed: threadIdx.x < 10 at kernel.cu:2", [[
     assert(threadIdx.x < 10);]] },
 }

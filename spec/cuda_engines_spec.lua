@@ -139,6 +139,14 @@ describe("cnn.cuda", function()
     helper.raises("wait_event: expected an event", function() cuda.Stream():wait_event(1) end)
   end)
 
+  it("draws from the generator of all", function()
+    cuda.manual_seed_all(7)
+    local a = cnn.rand(3)
+    cuda.manual_seed(7)
+    assert.is_true(a:eq(cnn.rand(3, { device = "cuda" }):cpu()):all():item())
+    assert.equal(cuda.get_device_capability() >= 8, cuda.is_bf16_supported())
+  end)
+
   it("means one GPU by \"cuda\"", function()
     assert.equal("cuda:1 1 cuda:1 cuda:0 cuda:1\n", run("SIM_DEVICES=2", [[
       local function where() return cnn.zeros(1, { device = "cuda" }).device end
@@ -318,6 +326,13 @@ describe("products", function()
         local err = (y:matmul(w:to("cuda")):cpu():double() - x:matmul(w):double()):abs():max():item()
         assert.is_true(err <= ({ float64 = 1e-12, float32 = 1e-5, float16 = 2e-2, bfloat16 = 0.2 })[dtype])
       end
+    end
+  end)
+
+  it("add a bias that begins anywhere", function()
+    local x, w, flat = cnn.randn(5, 7):half(), cnn.randn(8, 7):half(), cnn.randn(12):half()
+    for offset = 1, 4 do
+      expect(1, function(a, b, c) return cnn.linear(a, b, c:narrow(1, offset, 8)) end, x, w, flat)
     end
   end)
 

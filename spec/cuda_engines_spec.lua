@@ -256,6 +256,41 @@ describe("a layer and what follows it", function()
     assert.is_true(cuda.fuse_relu(false))
   end)
 
+  it("gives the same with the library's ReLU, in any form", function()
+    local function both(fn)
+      local a = fn()
+      cuda.fuse_relu(true)
+      local b = fn()
+      cuda.fuse_relu(false)
+      for i, x in ipairs(a) do
+        assert.is_true((x:double() - b[i]:double()):abs():max():item() <= 1e-4 * (1 + x:double():abs():max():item()))
+      end
+    end
+    local function train(model, x)
+      model:zero_grad()
+      local y = model(x)
+      y:backward(cnn.ones_like(y))
+      local list = { y:detach():cpu() }
+      for _, p in ipairs(model:parameters()) do list[#list + 1] = p.grad:cpu() end
+      return list
+    end
+    cnn.manual_seed(8)
+    for _, o in ipairs { { stride = 1 }, { stride = 2, padding = 1 }, { groups = 2 }, { bias = false }, { dilation = 2 },
+      { padding = "same" } } do
+      local model = nn.Sequential(nn.Conv2d(4, 6, 3, o), nn.ReLU()):to("cuda")
+      for _, format in ipairs { "contiguous", "channels_last" } do
+        local x = cnn.randn(2, 4, 9, 8):to("cuda")
+        if format == "channels_last" then x = x:contiguous(format) end
+        both(function() return train(model, x) end)
+      end
+    end
+    for _, shape in ipairs { { 5, 8 }, { 8 }, { 2, 3, 8 }, { 1, 8 } } do
+      local model = nn.Sequential(nn.Linear(8, 7), nn.ReLU(), nn.Linear(7, 3, { bias = false }), nn.ReLU()):to("cuda")
+      local x = cnn.randn(shape):to("cuda")
+      both(function() return train(model, x) end)
+    end
+  end)
+
   it("is fused in half types with sums in float", function()
     local k = 2048
     local model = nn.Sequential(nn.Linear(k, 8), gelu()):to("cuda"):to("float16")

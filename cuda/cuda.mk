@@ -83,7 +83,7 @@ $(SIM_OUT)/$1/cuda/%.cu.o: cuda/%.cu
 	$$(call say,SIM,$$< ($1))$$(call sim_kernel,$1,$$< -Icsrc -Icuda $(CUDA_SIM_QUIET),$$@)
 $(SIM_OUT)/$1/cnn_cuda_sim.so: $$(CUDA_SIM_OBJ_$1) $$(CUDA_SIM_KERNELS_$1) $(SIM_OUT)/$1/libcusim.a \
     $(OUT)/obj/cuda_sim.map
-	$$(call say,LD,$$@)$(SIM_CXX) $(SIM_LINK_$1) -shared -Wl,-z,nodelete \
+	$$(call say,LD,$$@)$(SIM_CXX) $(SIM_LINK_$1) $(SIM_SHARED_$1) -shared -Wl,-z,nodelete \
 	  -Wl,-u,nvrtcCreateProgram -Wl,--version-script=$(OUT)/obj/cuda_sim.map \
 	  -o $$@ $$(CUDA_SIM_OBJ_$1) $$(CUDA_SIM_KERNELS_$1) $(SIM_OUT)/$1/libcusim.a -ldl -pthread -lm
 -include $$(CUDA_SIM_OBJ_$1:.o=.d) $$(CUDA_SIM_KERNELS_$1:.o=.d)

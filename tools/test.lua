@@ -5,7 +5,8 @@
 --                         [--jobs N] [--match PATTERN] group ...
 --
 -- Groups: c (spec/c, and examples/embed), specs (spec/**/*_spec.lua, by busted), golden (values of
--- spec/golden). Every file is a process of its own: one that crashes or hangs fails alone.
+-- spec/golden), cuda-sim and cuda-sim-full (GPUs on the simulator, by tools/cuda_matrix.lua: it must have
+-- been built). Every file is a process of its own: one that crashes or hangs fails alone.
 if arg[1] == "--busted" then
   -- busted under this very interpreter, without its program's own choice of one
   table.remove(arg, 1)
@@ -120,45 +121,97 @@ local function each_lua(make)
   return found
 end
 
+-- A file of specs, as a job.
+local function busted(name, file, environment, lua, abi)
+  return {
+    name, ("%s%s tools/test.lua --busted --ignore-lua --run=%s -o plainTerminal %s"):format(
+      environment, lua, "lua" .. abi:gsub("%.", ""), file)
+  }
+end
+
+-- ops_spec takes longer than all others: in parts.
+local function ops_jobs(jobs, environment, lua, abi)
+  for k = 1, OPS_PARTS do
+    local part = ("%sCNN_OPS_PART=%d/%d "):format(environment, k, OPS_PARTS)
+    jobs[#jobs + 1] = busted("ops_spec" .. k, "spec/ops_spec.lua", part, lua, abi)
+  end
+end
+
 function list.specs()
   return each_lua(function(lua, environment, abi)
     local jobs = {}
-    local function add(name, file, more, place)
-      table.insert(jobs, place or #jobs + 1, {
-        name, ("%s%s%s tools/test.lua --busted --ignore-lua --run=%s -o plainTerminal %s"):format(
-          environment, more, lua, "lua" .. abi:gsub("%.", ""), file)
-      })
-    end
+    ops_jobs(jobs, environment, lua, abi)
     for _, file in ipairs(lines_of("find spec -name '*_spec.lua' | sort")) do
       local name = file:match("([^/]*)%.lua$")
-      if name == "ops_spec" then -- takes longer than all others: in parts, and first
-        for k = 1, OPS_PARTS do add(name .. k, file, ("CNN_OPS_PART=%d/%d "):format(k, OPS_PARTS), 1) end
-      else
-        add(name, file, "")
-      end
+      if name ~= "ops_spec" then jobs[#jobs + 1] = busted(name, file, environment, lua, abi) end
     end
     return { "specs, " .. lua, jobs }
   end)
 end
 
+-- Golden cases in a variant; on a device without those that have nothing to do there.
+local function golden_jobs(jobs, variant, environment, lua)
+  for _, case in ipairs(dofile "spec/golden/cases.lua") do
+    local except = ""
+    if variant:find "float16" and case.not_half then except = " --except " .. quote(case.not_half[1]) end
+    for _, pattern in ipairs(case.match or { "" }) do
+      local excluded = case.not_half and variant:find "float16" and pattern == case.not_half[1]
+        or case.not_on_device and variant:find "%-%-device" and case.not_on_device[pattern]
+      if not excluded then
+        jobs[#jobs + 1] = {
+          ("golden %s %s %s"):format(variant, case.file, pattern):gsub("[^%w]+", "_"),
+          ("%s%s spec/golden/run.lua %s%s --match %s spec/golden/%s.lua"):format(
+            environment, lua, variant, except, quote(pattern), case.file)
+        }
+      end
+    end
+  end
+end
+
 function list.golden()
-  local cases = dofile "spec/golden/cases.lua"
   return each_lua(function(lua, environment)
     local jobs = {}
     for _, variant in ipairs({ "--dtype float64", "--dtype float32", "--strided" }) do
-      for _, case in ipairs(cases) do
-        for _, pattern in ipairs(case.match or { "" }) do
-          jobs[#jobs + 1] = {
-            ("golden %s %s %s"):format(variant, case.file, pattern):gsub("[^%w]+", "_"),
-            ("%s%s spec/golden/run.lua %s --match %s spec/golden/%s.lua"):format(
-              environment, lua, variant, quote(pattern), case.file)
-          }
-        end
-      end
+      golden_jobs(jobs, variant, environment, lua)
     end
     return { "golden, " .. lua, jobs }
   end)
 end
+
+-- A report of the simulator fails the process that it was made in.
+local REPORTED = 66
+
+local function cuda_sim(which)
+  local matrix, entries = dofile "tools/cuda_matrix.lua", {}
+  for _, c in ipairs(matrix[which]) do
+    local settings = ("%s SIM_EXIT=%d CNN_CUDA_PLUGIN=%s/build/sim/%s/cnn_cuda_sim.so CNN_OPS_FORMS=%s "):format(
+      c.settings, REPORTED, ask "pwd", c.flavour, c.forms)
+    if c.flavour == "asan" then
+      settings = ("%sLD_PRELOAD=%s ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 "):format(
+        settings, ask "clang -print-file-name=libclang_rt.asan-x86_64.so")
+    end
+    for _, entry in ipairs(each_lua(function(lua, environment, abi)
+      local jobs = {}
+      environment = environment .. settings
+      ops_jobs(jobs, environment .. "CNN_OPS_DEVICE=cuda ", lua, abi)
+      for _, file in ipairs(lines_of("ls spec/cuda_*_spec.lua spec/cuda_spec.lua")) do
+        jobs[#jobs + 1] = busted(file:match "([^/]*)%.lua$", file, environment, lua, abi)
+      end
+      jobs[#jobs + 1] = busted("own kernels", "spec/ops_spec.lua", ("%sCNN_OPS_DEVICE=cuda CNN_OPS_VALUES=1 "
+        .. "CNN_CUDA_LIBRARIES=none CNN_OPS=%s "):format(environment, matrix.own), lua, abi)
+      for _, dtype in ipairs(c.golden) do
+        golden_jobs(jobs, "--device cuda --dtype " .. dtype, environment, lua)
+      end
+      return { c.name, jobs }
+    end)) do
+      entries[#entries + 1] = entry
+    end
+  end
+  return entries
+end
+
+list["cuda-sim"] = function() return cuda_sim "quick" end
+list["cuda-sim-full"] = function() return cuda_sim "full" end
 
 -- ---------------------------------------------------------------------------------------------
 -- Running

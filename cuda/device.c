@@ -242,6 +242,15 @@ static void set_tf32(bool on) {
   atomic_store(&allow_tf32, on);
 }
 
+static atomic_bool fuse_relu;
+
+bool cuda_fuse_relu(void) {
+  return atomic_load_explicit(&fuse_relu, memory_order_relaxed);
+}
+static void set_fuse_relu(bool on) {
+  atomic_store(&fuse_relu, on);
+}
+
 int cuda_processors(const cnn_call *call) {
   return devices[call->device.index].properties.multiProcessorCount;
 }
@@ -341,6 +350,8 @@ const char *cnn_driver_open(const cnn_host *host, cnn_driver *driver) {
       .is_sync = is_sync,
       .set_tf32 = set_tf32,
       .allows_tf32 = cuda_allow_tf32,
+      .set_fuse_relu = set_fuse_relu,
+      .fuses_relu = cuda_fuse_relu,
       .host_alloc = cuda_host_alloc,
       .host_free = cuda_host_free,
       .host_owns = cuda_host_owns,

@@ -187,3 +187,74 @@ describe("the plugin", function()
     assert.truthy(open():find("of another version than the core: build both anew", 1, true))
   end)
 end)
+
+-- ---------------------------------------------------------------------------------------------
+-- What libraries take along
+
+describe("a layer and what follows it", function()
+  local nn = cnn.nn
+
+  -- What fn launched, by op: { op = kernels }.
+  local function launches(fn)
+    local counts = cuda.count_launches(fn)
+    local by_op = {}
+    for name, c in pairs(counts.by_op) do
+      if c.kernels > 0 then by_op[name] = c.kernels end
+    end
+    return by_op
+  end
+
+  local function gelu() return nn.GELU { approximate = "tanh" } end
+
+  it("is one call of cuBLASLt, and so is each gradient", function()
+    local model = nn.Sequential(nn.Linear(16, 32), gelu(), nn.Linear(32, 8)):to("cuda")
+    local x = cnn.randn(4, 16):to("cuda"):requires_grad_()
+    local y
+    assert.same({ linear_gelu_kept = 1, linear = 1 }, launches(function() y = model(x) end))
+    local dy = cnn.ones_like(y)
+    assert.same({ linear_backward_gelu = 1, linear_backward_weight = 2, matmul = 1 },
+      launches(function() y:backward(dy) end))
+    assert.same({ linear_gelu = 1, linear = 1 }, launches(function() cnn.no_grad(model, x) end))
+    -- GELU's argument is kept in rows of whole 16 bytes
+    model = nn.Sequential(nn.Linear(16, 30), gelu()):to("cuda")
+    assert.same({ linear_gelu_kept = 2 }, launches(function() model(x) end))
+  end)
+
+  it("goes by its parts where the library has no algorithm", function()
+    assert.equal("3 2 2\n", run("SIM_LIBRARIES=refusing", [[
+      local nn = cnn.nn
+      local model = nn.Sequential(nn.Linear(16, 32), nn.GELU { approximate = "tanh" }, nn.Linear(32, 8)):to("cuda")
+      local x = cnn.randn(4, 16):to("cuda")
+      local by_op = cuda.count_launches(function() model(x):sum():backward() end).by_op
+      print(by_op.linear_gelu_kept.kernels, by_op.linear.kernels, by_op.linear_backward_gelu.kernels)
+    ]]):gsub("\t", " "))
+  end)
+
+  it("has its ReLU in it only by leave: the library's ReLU of NaN is 0", function()
+    local model = nn.Sequential(nn.Linear(4, 8), nn.ReLU()):to("cuda")
+    local conv = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU()):to("cuda")
+    local x, image = cnn.randn(3, 4):to("cuda"), cnn.randn(2, 1, 5, 5):to("cuda")
+    assert.is_false(cuda.fuse_relu())
+    assert.same({ linear_relu = 2 }, launches(function() model(x) end))
+    assert.same({ conv2d_relu = 2 }, launches(function() conv(image) end))
+    local y, z = model(x):detach():cpu(), conv(image):detach():cpu()
+    assert.is_true(model(x * (0 / 0)):isnan():all():item())
+    assert.is_false(cuda.fuse_relu(true))
+    assert.same({ linear_relu = 1 }, launches(function() model(x) end))
+    assert.same({ conv2d_relu = 1 }, launches(function() conv(image) end))
+    assert.is_true((model(x):detach():cpu() - y):abs():max():item() < 1e-6)
+    assert.is_true((conv(image):detach():cpu() - z):abs():max():item() < 1e-5)
+    assert.is_true(cuda.fuse_relu(false))
+  end)
+
+  it("is fused in half types with sums in float", function()
+    local k = 2048
+    local model = nn.Sequential(nn.Linear(k, 8), gelu()):to("cuda"):to("float16")
+    model[1].weight:detach():fill_(1)
+    model[1].bias:detach():fill_(0)
+    -- 2048 ones and one more: in float16 the sum stops at 2048
+    local x = cnn.ones(1, k):to("float16"):to("cuda")
+    x[{ 1, 1 }] = 3
+    assert.equal(2050, cnn.no_grad(model, x)[{ 1, 1 }]:item())
+  end)
+end)

@@ -87,6 +87,9 @@ typedef struct cnn_driver {
   // Whether float32 products and convolutions may round their factors to TF32. Off at first.
   void (*set_tf32)(bool on);
   bool (*allows_tf32)(void);
+  // Whether products take a ReLU along where that makes NaN 0. Off at first.
+  void (*set_fuse_relu)(bool on);
+  bool (*fuses_relu)(void);
 
   cnn_status (*stream_create)(cnn_context *ctx, int index, int priority, void **stream);
   void (*stream_destroy)(int index, void *stream);

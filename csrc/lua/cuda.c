@@ -232,7 +232,7 @@ static int l_synchronize(lua_State *L) {
   return 0;
 }
 
-// set_sync(on), allow_tf32(on): set when given; give how it was.
+// set_sync(on), allow_tf32(on), fuse_relu(on): set when given; give how it was.
 static int l_set_sync(lua_State *L) {
   const cnn_driver *driver = need_driver(L, cnn_state(L), "cuda.set_sync");
   lua_pushboolean(L, driver->is_sync());
@@ -243,6 +243,13 @@ static int l_allow_tf32(lua_State *L) {
   const cnn_driver *driver = need_driver(L, cnn_state(L), "cuda.allow_tf32");
   lua_pushboolean(L, driver->allows_tf32());
   if (!lua_isnoneornil(L, 1)) driver->set_tf32(lua_toboolean(L, 1));
+  return 1;
+}
+
+static int l_fuse_relu(lua_State *L) {
+  const cnn_driver *driver = need_driver(L, cnn_state(L), "cuda.fuse_relu");
+  lua_pushboolean(L, driver->fuses_relu());
+  if (!lua_isnoneornil(L, 1)) driver->set_fuse_relu(lua_toboolean(L, 1));
   return 1;
 }
 
@@ -658,6 +665,7 @@ void cnn_open_cuda(lua_State *L, cnn_lua *S) {
                                            {"synchronize", l_synchronize},
                                            {"set_sync", l_set_sync},
                                            {"allow_tf32", l_allow_tf32},
+                                           {"fuse_relu", l_fuse_relu},
                                            {"shutdown", l_shutdown},
                                            {"missing", l_missing},
                                            {"counts_clear", l_counts_clear},

@@ -96,6 +96,11 @@ cuda.set_sync = native.set_sync
 -- and with 10 bits of mantissa. Off at first. Gives how it was.
 cuda.allow_tf32 = native.allow_tf32
 
+-- Whether the ReLU behind a linear layer or a convolution in a Sequential is left to the library: one
+-- pass over the result less. But cuBLASLt's ReLU of NaN is 0, which hides what has gone wrong (cuDNN
+-- doesn't say). Off at first. Gives how it was.
+cuda.fuse_relu = native.fuse_relu
+
 -- Waits for all GPUs and gives up their libraries' handles.
 cuda.shutdown = native.shutdown
 

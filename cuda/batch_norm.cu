@@ -29,6 +29,7 @@ typedef struct parameter {
   int64_t stride;
 } parameter;
 
+namespace {
 typedef struct job {
   cuda_walk walk; // of a channel: x, dy; its last dim in vectors, where `vector`
   cuda_walk all;  // of everything: x, out, dy, the number of the channel
@@ -46,11 +47,14 @@ typedef struct job {
   double eps, momentum;
   bool training, reduces, applies, rows, vector, dense;
 } job;
+} // namespace
 
 // ---------------------------------------------------------------------------------------------
 // What is summed, of x - origin and dy
 
+namespace {
 template <class T> struct moments { T n, mean, m2; };
+} // namespace
 template <class T> __device__ inline moments<T> join(moments<T> a, moments<T> b) {
   if (a.n == 0) return b;
   if (b.n == 0) return a;
@@ -288,6 +292,7 @@ template <class T> __global__ void __launch_bounds__(BLOCK) k_gradients(job j) {
 // Results
 
 // y = (x - mean) scale + shift; backward dx = (dy - a - (x - mean) b) scale, in training.
+namespace {
 template <class S, bool backward> struct affine {
   typedef k_computed<S> T;
   __device__ static T of(const job &j, int64_t c, T x, T dy) {
@@ -300,6 +305,7 @@ template <class S, bool backward> struct affine {
            scale;
   }
 };
+} // namespace
 
 // The channel of element i of what is dense, and how many elements of its run come before.
 __device__ static inline void channel_of(const job &j, int64_t i, int64_t *c, int64_t *rest) {

@@ -9,8 +9,6 @@
 #define K(c) (static_cast<T>(c))
 #define P(i) p[i]
 
-template <class S> struct f_params { k_computed<S> p[4]; };
-
 // The dtype that a call computes in: a mask comes first or second, never last.
 static cnn_dtype computed_in(const cnn_call *call) {
   return call->in[0].dtype == CNN_BOOL ? call->in[call->n_in - 1].dtype : call->in[0].dtype;

@@ -40,6 +40,9 @@ template <class F> __host__ __device__ constexpr int k_widest() {
   return size;
 }
 
+// The number arguments of a function of csrc/ops/*.def, in the computed type.
+template <class S> struct f_params { k_computed<S> p[4]; };
+
 // Operand k where it is the same everywhere.
 template <class T> __device__ inline T k_constant(const k_map_form &m, int k) {
   T v;

@@ -86,7 +86,9 @@ template <class T_> struct fold_count {
 };
 
 // Count, mean and sum of squared deviations (Welford; Chan, Golub, LeVeque 1979).
+namespace {
 template <class T> struct moments { T n, mean, squares; };
+} // namespace
 template <class T_> struct fold_moments {
   typedef T_ T;
   typedef moments<T> Acc;

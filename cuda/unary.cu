@@ -10,9 +10,6 @@
 #define R(f) r_##f
 #define P(i) p[i]
 
-// What a row's function holds: its number arguments, in the computed type.
-template <class S> struct f_params { k_computed<S> p[4]; };
-
 template <template <class> class F, class S>
 static cnn_status run_row(const cnn_call *call, cnn_dtype dtype) {
   double params[4];

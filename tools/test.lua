@@ -2,7 +2,7 @@
 -- Runs tests of a build, lists what fails, and ends with 'N passed, N failed' over everything:
 --
 --   luajit tools/test.lua [--out build/release] [--lua "luajit lua5.4"] [--sanitize asan|tsan]
---                         [--jobs N] [--match PATTERN] group ...
+--                         [--sim build/sim] [--jobs N] [--match PATTERN] group ...
 --
 -- Groups: c (spec/c, and examples/embed), specs (spec/**/*_spec.lua, by busted), golden (values of
 -- spec/golden), cuda-sim and cuda-sim-full (GPUs on the simulator, by tools/cuda_matrix.lua: it must have
@@ -17,7 +17,7 @@ local TIME_LIMIT = 900 -- seconds for one file
 local OPS_PARTS = 4 -- processes that share the ops of ops_spec
 local LINES_SHOWN = 60 -- of the output of one that fails
 
-local options, groups = { out = "build/release", lua = "luajit", match = "" }, {}
+local options, groups = { out = "build/release", sim = "build/sim", lua = "luajit", match = "" }, {}
 do
   local i = 1
   while arg[i] do
@@ -77,10 +77,13 @@ if options.sanitize then
   end
 end
 
+local function absolute(path)
+  return path:sub(1, 1) == "/" and path or ask "pwd" .. "/" .. path
+end
+
 local function lua_environment(lua)
   local abi = ask(lua .. " -e 'io.write(_VERSION:match(\"%d.%d\"))'")
-  local root, out = ask "pwd", options.out
-  if out:sub(1, 1) ~= "/" then out = root .. "/" .. out end
+  local root, out = ask "pwd", absolute(options.out)
   local path = ("%s/lua/?.lua;%s/lua/?/init.lua;;"):format(root, root)
   return ("%s%sLUA_PATH=%s LUA_CPATH=%s "):format(
     ENVIRONMENT, PRELOAD, quote(path), quote(("%s/lua/%s/?.so;;"):format(out, abi))), abi
@@ -184,8 +187,8 @@ local REPORTED = 66
 local function cuda_sim(which)
   local matrix, entries = dofile "tools/cuda_matrix.lua", {}
   for _, c in ipairs(matrix[which]) do
-    local settings = ("%s SIM_EXIT=%d CNN_CUDA_PLUGIN=%s/build/sim/%s/cnn_cuda_sim.so CNN_OPS_FORMS=%s "):format(
-      c.settings, REPORTED, ask "pwd", c.flavour, c.forms)
+    local settings = ("%s SIM_EXIT=%d CNN_CUDA_PLUGIN=%s CNN_OPS_FORMS=%s "):format(
+      c.settings, REPORTED, quote(absolute(options.sim) .. "/" .. c.flavour .. "/cnn_cuda_sim.so"), c.forms)
     if c.flavour == "asan" then
       settings = ("%sLD_PRELOAD=%s ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 "):format(
         settings, ask "clang -print-file-name=libclang_rt.asan-x86_64.so")
@@ -198,7 +201,7 @@ local function cuda_sim(which)
         jobs[#jobs + 1] = busted(file:match "([^/]*)%.lua$", file, environment, lua, abi)
       end
       jobs[#jobs + 1] = busted("own kernels", "spec/ops_spec.lua", ("%sCNN_OPS_DEVICE=cuda CNN_OPS_VALUES=1 "
-        .. "CNN_CUDA_LIBRARIES=none CNN_OPS=%s "):format(environment, matrix.own), lua, abi)
+        .. "CNN_CUDA_LIBRARIES=none CNN_OPS=%s "):format(environment, quote(matrix.own)), lua, abi)
       for _, dtype in ipairs(c.golden) do
         golden_jobs(jobs, "--device cuda --dtype " .. dtype, environment, lua)
       end

@@ -2,11 +2,11 @@
 -- Runs tests of a build, lists what fails, and ends with 'N passed, N failed' over everything:
 --
 --   luajit tools/test.lua [--out build/release] [--lua "luajit lua5.4"] [--sanitize asan|tsan]
---                         [--sim build/sim] [--jobs N] [--match PATTERN] group ...
+--                         [--sim build/sim] [--jobs N] [--match PATTERN] [--only PATTERN] group ...
 --
 -- Groups: c (spec/c, and examples/embed), specs (spec/**/*_spec.lua, by busted), golden (values of
 -- spec/golden), cuda-sim and cuda-sim-full (GPUs on the simulator, by tools/cuda_matrix.lua: it must have
--- been built). Every file is a process of its own: one that crashes or hangs fails alone.
+-- been built). --match keeps the files, --only the titles that match. Every file is a process of its own: one that crashes or hangs fails alone.
 if arg[1] == "--busted" then
   -- busted under this very interpreter, without its program's own choice of one
   table.remove(arg, 1)
@@ -285,9 +285,9 @@ for _, group in ipairs(groups) do
   for _, entry in ipairs(make()) do
     local jobs = {}
     for _, job in ipairs(entry[2]) do
-      if job[1]:find(options.match) then jobs[#jobs + 1] = job end
+      if job[1]:find(options.match) and (not options.only or entry[1]:find(options.only)) then jobs[#jobs + 1] = job end
     end
-    run(entry[1], jobs)
+    if #jobs > 0 then run(entry[1], jobs) end
   end
 end
 print(("%d passed, %d failed%s"):format(

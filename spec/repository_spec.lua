@@ -42,7 +42,9 @@ describe("the sources", function()
       for line in text:gmatch "\n([^\n]*)" do
         local name = line:match "^struct ([%w_]+)" or line:match "^typedef struct ([%w_]+)"
           or line:match "^template <.*> struct ([%w_]+)"
-        if name and owner[name] and owner[name] ~= path then clashes[#clashes + 1] = name .. ": " .. owner[name] .. ", " .. path end
+        if name and (owner[name] or path) ~= path then
+          clashes[#clashes + 1] = name .. ": " .. owner[name] .. ", " .. path
+        end
         if name then owner[name] = path end
       end
     end

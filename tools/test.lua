@@ -6,7 +6,8 @@
 --
 -- Groups: c (spec/c, and examples/embed), specs (spec/**/*_spec.lua, by busted), golden (values of
 -- spec/golden), cuda-sim and cuda-sim-full (GPUs on the simulator, by tools/cuda_matrix.lua: it must have
--- been built). --match keeps the files, --only the titles that match. Every file is a process of its own: one that crashes or hangs fails alone.
+-- been built). --match keeps the files, --only the titles that match. Every file is a process of its own:
+-- one that crashes or hangs fails alone.
 if arg[1] == "--busted" then
   -- busted under this very interpreter, without its program's own choice of one
   table.remove(arg, 1)

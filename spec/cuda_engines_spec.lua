@@ -88,32 +88,6 @@ describe("kernels of one's own", function()
       print(y:sum():item())
     ]]))
   end)
-
-  it("check what they are given", function()
-    local k = cuda.kernel(source, "twice")
-    local x, y = cnn.ones(3, { device = "cuda" }), cnn.zeros(3, { device = "cuda" })
-    local where = { grid = 1, block = 32 }
-    helper.raises("argument 1: expected {grid =, block =, shared =}, got the number 1", k, 1, x, y, 3)
-    helper.raises("unknown option \"gird\"", k, { gird = 1, block = 1 }, x, y, 3)
-    helper.raises("grid must be numbers from 1 on, got the number 0", k, { grid = 0, block = 1 }, x, y, 3)
-    helper.raises("block must be numbers from 1 on, got the number 1.5", k, { grid = 1, block = { 1, 1.5 } }, x, y, 3)
-    helper.raises("shared must be a number of bytes", k, { grid = 1, block = 1, shared = -1 }, x, y, 3)
-    helper.raises("argument 1 is float64, the kernel's parameter takes float32: convert it, e.g. x:to(\"float32\")", k,
-      where, x:double(), y, 3)
-    helper.raises("argument 3: expected a number", k, where, x, y, y)
-    helper.raises("must be a tensor, not the number 1", k, where, 1, y, 3)
-    helper.raises("it takes 3 arguments, got 2", k, where, x, y)
-    helper.raises("CUDA: ", k, { grid = 1, block = 4096 }, x, y, 3)
-    helper.raises("argument 1: expected a string, got nil", cuda.kernel, nil, "twice")
-    helper.raises("argument 2: expected a string, got the number 1", cuda.kernel, source, 1)
-    helper.raises("option 2: expected a string, got the number 2", cuda.kernel, source, "twice",
-      { options = { "-DN=1", 2 } })
-    local many = {}
-    for i = 1, 33 do many[i] = "-DN" .. i .. "=1" end
-    helper.raises("more than 32 options", cuda.kernel, source, "twice", { options = many })
-    k(where, x, y, 3)
-    assert.equal(6, y:sum():item())
-  end)
 end)
 
 describe("cnn.cuda", function()

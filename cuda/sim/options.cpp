@@ -58,8 +58,8 @@ Options &options() {
     read = true;
     o.order = parse_word("SIM_ORDER", {"forward", "reverse", "random"}, o.order);
     o.streams = parse_word("SIM_STREAMS", {"eager", "lazy", "random"}, o.streams);
-    o.libraries = parse_word("SIM_LIBRARIES", {"whole", "missing", "exhausted", "refusing"},
-                             o.libraries);
+    o.libraries =
+        parse_word("SIM_LIBRARIES", {"whole", "missing", "exhausted", "refusing"}, o.libraries);
     if (const char *s = getenv("SIM_SEED")) o.seed = strtoull(s, nullptr, 0);
     if (const char *s = getenv("SIM_MEMORY")) o.memory = parse_bytes(s);
     if (const char *s = getenv("SIM_FAIL_ALLOC")) o.fail_alloc = atol(s);
@@ -125,6 +125,10 @@ void poison(int device, cudaError_t e) {
 
 void emit_report(const std::string &text, const std::string &key) {
   if (!key.empty() && !new_key(key)) return;
+  if (in_guarded_kernel()) {
+    keep_fault(text);
+    return;
+  }
   faults++;
   last_report = text;
   if (!options().quiet) fprintf(stderr, "sim: %s\n", text.c_str());

@@ -243,7 +243,9 @@ static cnn_status program_create(cnn_context *ctx, int index, const char *source
 
 static void program_destroy(void *program_) {
   program *p = program_;
-  if (cuda_enter_quietly(p->index)) driver.unload(p->module);
+  // (Its kernels may be running.)
+  if (cuda_enter_quietly(p->index) && cudaDeviceSynchronize() == cudaSuccess)
+    driver.unload(p->module);
   cuda_host.free(p);
 }
 

@@ -113,6 +113,14 @@ describe("cnn.cuda", function()
     helper.raises("wait_event: expected an event", function() cuda.Stream():wait_event(1) end)
   end)
 
+  it("draws from the generator of all", function()
+    cuda.manual_seed_all(7)
+    local a = cnn.rand(3)
+    cuda.manual_seed(7)
+    assert.is_true(a:eq(cnn.rand(3, { device = "cuda" }):cpu()):all():item())
+    assert.equal(cuda.get_device_capability() >= 8, cuda.is_bf16_supported())
+  end)
+
   it("means one GPU by \"cuda\"", function()
     assert.equal("cuda:1 1 cuda:1 cuda:0 cuda:1\n", run("SIM_DEVICES=2", [[
       local function where() return cnn.zeros(1, { device = "cuda" }).device end
@@ -222,6 +230,41 @@ describe("a layer and what follows it", function()
     assert.is_true(cuda.fuse_relu(false))
   end)
 
+  it("gives the same with the library's ReLU, in any form", function()
+    local function both(fn)
+      local a = fn()
+      cuda.fuse_relu(true)
+      local b = fn()
+      cuda.fuse_relu(false)
+      for i, x in ipairs(a) do
+        assert.is_true((x:double() - b[i]:double()):abs():max():item() <= 1e-4 * (1 + x:double():abs():max():item()))
+      end
+    end
+    local function train(model, x)
+      model:zero_grad()
+      local y = model(x)
+      y:backward(cnn.ones_like(y))
+      local list = { y:detach():cpu() }
+      for _, p in ipairs(model:parameters()) do list[#list + 1] = p.grad:cpu() end
+      return list
+    end
+    cnn.manual_seed(8)
+    for _, o in ipairs { { stride = 1 }, { stride = 2, padding = 1 }, { groups = 2 }, { bias = false }, { dilation = 2 },
+      { padding = "same" } } do
+      local model = nn.Sequential(nn.Conv2d(4, 6, 3, o), nn.ReLU()):to("cuda")
+      for _, format in ipairs { "contiguous", "channels_last" } do
+        local x = cnn.randn(2, 4, 9, 8):to("cuda")
+        if format == "channels_last" then x = x:contiguous(format) end
+        both(function() return train(model, x) end)
+      end
+    end
+    for _, shape in ipairs { { 5, 8 }, { 8 }, { 2, 3, 8 }, { 1, 8 } } do
+      local model = nn.Sequential(nn.Linear(8, 7), nn.ReLU(), nn.Linear(7, 3, { bias = false }), nn.ReLU()):to("cuda")
+      local x = cnn.randn(shape):to("cuda")
+      both(function() return train(model, x) end)
+    end
+  end)
+
   it("is fused in half types with sums in float", function()
     local k = 2048
     local model = nn.Sequential(nn.Linear(k, 8), gelu()):to("cuda"):to("float16")
@@ -292,6 +335,13 @@ describe("products", function()
         local err = (y:matmul(w:to("cuda")):cpu():double() - x:matmul(w):double()):abs():max():item()
         assert.is_true(err <= ({ float64 = 1e-12, float32 = 1e-5, float16 = 2e-2, bfloat16 = 0.2 })[dtype])
       end
+    end
+  end)
+
+  it("add a bias that begins anywhere", function()
+    local x, w, flat = cnn.randn(5, 7):half(), cnn.randn(8, 7):half(), cnn.randn(12):half()
+    for offset = 1, 4 do
+      expect(1, function(a, b, c) return cnn.linear(a, b, c:narrow(1, offset, 8)) end, x, w, flat)
     end
   end)
 

@@ -69,6 +69,10 @@ function cuda.get_device_name(device)
 end
 
 -- "Compute capability": two numbers.
+function cuda.is_bf16_supported(device)
+  return native.properties(device_name("is_bf16_supported", device), "cuda.is_bf16_supported").major >= 8
+end
+
 function cuda.get_device_capability(device)
   local p = native.properties(device_name("get_device_capability", device), "cuda.get_device_capability")
   return p.major, p.minor
@@ -101,6 +105,9 @@ cuda.allow_tf32 = native.allow_tf32
 -- pass over the result less. But cuBLASLt's ReLU of NaN is 0, which hides what has gone wrong (cuDNN
 -- doesn't say). Off at first. Gives how it was.
 cuda.fuse_relu = native.fuse_relu
+
+-- CPU and GPUs draw from one generator.
+cuda.manual_seed, cuda.manual_seed_all = core.manual_seed, core.manual_seed
 
 -- Waits for all GPUs and gives up their libraries' handles.
 cuda.shutdown = native.shutdown

@@ -205,6 +205,7 @@ bool guard_allows(uintptr_t p, size_t bytes);   // within a copy
 std::string guard_describe(uintptr_t p);        // what is wrong with an address there
 bool in_guarded_kernel();
 void keep_fault(const std::string &text);
+void report_untold(); // at the end: faults that nobody asked for
 
 // ---- module.cpp -------------------------------------------------------------------------------
 

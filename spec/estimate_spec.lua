@@ -17,6 +17,7 @@ local PARTS = {
 local COMPARE = [[
   local cnn = require "cnn"
   local m = require("spec.memory_models").%s
+  cnn.set_default_device(os.getenv "CNN_TEST_DEVICE" or "cpu")
   collectgarbage "stop"
   cnn.gc { paced = false }
   local function shape(batch)
@@ -144,7 +145,7 @@ describe("predicted memory", function()
       local before = cnn.memory_stats().requested_bytes.total
       checks.call(fn, arguments)
       local real = cnn.memory_stats().requested_bytes.total - before
-      core.simulate "cpu"
+      core.simulate(helper.device)
       context.device = "meta"
       local ok, simulated = pcall(function()
         arguments = words.arguments(sample, context)
@@ -244,7 +245,7 @@ describe("predicted memory", function()
     assert.is_true(model[1].weight.grad == gradient)
     assert.is_true(model.training and not model[2].training)
     for name, t in pairs(model:state_dict()) do
-      assert.are.equal("cpu", tostring(t.device))
+      assert.are.equal(helper.place, tostring(t.device))
       assert.is_true(t:eq(state[name]):all():item(), name)
     end
     assert.are.equal("meta", tostring(cnn.empty(2, { device = "meta" }).device))
@@ -269,7 +270,7 @@ describe("predicted memory", function()
       assert.are.equal(not problem, (pcall(cnn.estimate, model, options)))
       options.input = { 4 }
       assert.are.equal(not problem, (pcall(cnn.measure_memory, model, options)))
-      assert.is_true(running.mean == mean and mean:sum():item() == 0 and tostring(mean.device) == "cpu")
+      assert.is_true(running.mean == mean and mean:sum():item() == 0 and tostring(mean.device) == helper.place)
       assert.are.equal(0, running.calls)
       assert.is_nil(running.last)
       assert.are.same({ kept = {} }, running.cache)
@@ -297,8 +298,8 @@ describe("predicted memory", function()
       core.fault_set(n, false, true)
       ok = pcall(cnn.estimate, model, { input = { 3, 4 }, mode = "train", loss = "mse_loss", optimizer = "AdamW" })
       core.fault_clear()
-      for _, t in ipairs(model:parameters()) do assert.are.equal("cpu", tostring(t.device)) end
-      assert.are.equal("cpu", tostring(cnn.empty(1).device))
+      for _, t in ipairs(model:parameters()) do assert.are.equal(helper.place, tostring(t.device)) end
+      assert.are.equal(helper.place, tostring(cnn.empty(1).device))
       if ok then break end
       failures = failures + 1
     end
@@ -443,7 +444,7 @@ describe("predicted memory", function()
     helper.settle()
     cnn.empty_cache(pool)
     assert.are.equal(0, pool:stats().failures)
-    helper.raises("out of memory on cpu in pool \"small\"", cnn.with_pool, pool, train, inside + 1)
+    helper.raises("out of memory on " .. helper.place .. " in pool \"small\"", cnn.with_pool, pool, train, inside + 1)
   end)
 
   it("per parameter is sixteen bytes with AdamW", function()
@@ -475,7 +476,7 @@ describe("predicted memory", function()
     model:requires_grad_(false)
     says("no parameter that requires a gradient", { input = { 2, 64 }, mode = "train", optimizer = "SGD" })
     model:requires_grad_(true)
-    says("estimate: device \"cuda\" is not available", { input = { 1, 64 }, device = "cuda" })
+    says("estimate: device \"cuda:15\" is not available", { input = { 1, 64 }, device = "cuda:15" })
     says("cnn.measure_memory runs the model for real", { input = { 1, 64 }, mode = "train", loss = function(y)
       return y * y:sum():item()
     end })

@@ -10,6 +10,13 @@ for _, name in ipairs(getmetatable(cnn).names()) do local _ = cnn[name] end
 
 local helper = {}
 
+-- Where specs of memory run: on the default device, which CNN_TEST_DEVICE=cuda makes a GPU. Its name in
+-- messages, and the bytes of the smallest block.
+helper.device = os.getenv "CNN_TEST_DEVICE" or "cpu"
+helper.place = helper.device == "cuda" and "cuda:0" or helper.device
+helper.smallest = helper.device == "cpu" and 64 or 256
+cnn.set_default_device(helper.device)
+
 local function live_bytes()
   local bytes
   if type(jit) == "table" then jit.flush() end -- traces hold the functions that they call

@@ -126,7 +126,7 @@ describe("memory", function()
     local fits = pcall(function() return cnn.zeros(4 * MIB):sum():item() end) -- 16 MiB
     cnn.set_memory_limit(limit)
     assert.is_false(ok)
-    assert.truthy(message:find("out of memory on cpu: 256.0 MiB asked for", 1, true))
+    assert.truthy(message:find("out of memory on " .. helper.place .. ": 256.0 MiB asked for", 1, true))
     assert.is_true(fits)
   end)
 

@@ -2,8 +2,9 @@
 //
 // Device memory. One range of addresses is reserved for all devices; each has two halves, one for
 // cudaMalloc, one for reserved virtual addresses (driver.cpp). Addresses are handed out upwards and
-// never again, so that a stale pointer is known as such. New memory is filled with 0xff: NaN in
-// every float type. Between allocations lie gaps with a pattern, whose change is reported.
+// never again, so that a stale pointer is known as such (reserved ones once all have been). New
+// memory is filled with 0xff: NaN in every float type. Between allocations lie gaps with a pattern,
+// whose change is reported.
 //
 // While host code runs, the whole range is closed (PROT_NONE): a host that follows a device pointer
 // crashes at the spot. Opening costs one mprotect per run of neighbouring memory, so it is done
@@ -362,13 +363,26 @@ struct Physical {
 static std::map<uint64_t, Physical> &physical = *new std::map<uint64_t, Physical>;
 static uint64_t next_handle = 1;
 
+// Where no address was ever handed out, or, when all were, in the first hole that is large enough.
+static uintptr_t find_addresses(Arena &a, size_t bytes, size_t alignment) {
+  uintptr_t start = up(a.reserve_next, alignment);
+  if (start + bytes <= a.reserve_end) {
+    a.reserve_next = start + bytes + GRANULE; // a hole between two
+    return start;
+  }
+  start = up(a.malloc_end, alignment);
+  for (auto it = reserved.lower_bound(a.malloc_end); it != reserved.end(); ++it) {
+    if (it->first >= a.reserve_end || start + bytes + GRANULE <= it->first) break;
+    start = up(it->first + it->second + GRANULE, alignment);
+  }
+  return start + bytes <= a.reserve_end ? start : 0;
+}
+
 CUresult virtual_reserve(int device, size_t bytes, size_t alignment, uintptr_t *out) {
   if (!bytes || bytes % GRANULE || (alignment & (alignment - 1))) return CUDA_ERROR_INVALID_VALUE;
   if (!reserve_all()) return CUDA_ERROR_OUT_OF_MEMORY;
-  Arena &a = arenas[device];
-  const uintptr_t start = up(a.reserve_next, std::max(alignment, GRANULE));
-  if (start + bytes > a.reserve_end) return CUDA_ERROR_OUT_OF_MEMORY;
-  a.reserve_next = start + bytes + GRANULE; // a hole between two
+  const uintptr_t start = find_addresses(arenas[device], bytes, std::max(alignment, GRANULE));
+  if (!start) return CUDA_ERROR_OUT_OF_MEMORY;
   reserved[start] = bytes;
   *out = start;
   return CUDA_SUCCESS;

@@ -23,6 +23,7 @@
 
 typedef struct program {
   int index;
+  unsigned life; // of the device: its modules go with its context
   CUmodule module;
   CUfunction kernel;
 } program;
@@ -175,6 +176,7 @@ static cnn_status program_create(cnn_context *ctx, int index, const char *source
   program *p = cuda_host.alloc(sizeof *p);
   if (!p) return cnn_fail(ctx, CNN_OOM, "out of memory for a kernel");
   p->index = index;
+  p->life = d->life;
   cnn_status status = compile(ctx, d, source, name, options, n_options, p);
   if (status == CNN_OK)
     *out = p;
@@ -185,7 +187,8 @@ static cnn_status program_create(cnn_context *ctx, int index, const char *source
 
 static void program_destroy(void *program_) {
   program *p = program_;
-  if (cuda_enter_quietly(p->index)) driver.unload(p->module);
+  if (cuda_device_at(p->index)->life == p->life && cuda_enter_quietly(p->index))
+    driver.unload(p->module);
   cuda_host.free(p);
 }
 

@@ -17,7 +17,7 @@ local PARTS = {
 local COMPARE = [[
   local cnn = require "cnn"
   local m = require("spec.memory_models").%s
-  cnn.set_default_device(os.getenv "CNN_TEST_DEVICE" or "cpu")
+  cnn.set_default_device("%s")
   collectgarbage "stop"
   cnn.gc { paced = false }
   local function shape(batch)
@@ -119,9 +119,12 @@ local function perceptron()
 end
 
 describe("predicted memory", function()
-  for _, name in ipairs { "mlp", "lenet", "resnet18", "residual" } do
+  local models = { "mlp", "lenet", "residual" }
+  -- A simulator of GPUs takes minutes for a ResNet.
+  if helper.device == "cpu" or not cnn.cuda.is_simulated() then models[4] = "resnet18" end
+  for _, name in ipairs(models) do
     it("equals the measured one: " .. name, function()
-      local text, count = helper.run(COMPARE:format(name)), 0
+      local text, count = helper.run(COMPARE:format(name, helper.device)), 0
       for line in text:gmatch "[^\n]+" do
         local requested, allocated, reserved = line:match(": (%-?%d+) requested, (%-?%d+) allocated, ([%d.]+) of")
         assert(requested == "0" and allocated == "0" and math.abs(reserved - 1) <= 0.02, text)
@@ -391,7 +394,8 @@ describe("predicted memory", function()
       peaks[i] = e.peak_requested
     end
     assert.are.equal(peaks[1], peaks[6])
-    assert.is_true(peaks[3] < peaks[1] and peaks[4] > peaks[1])
+    assert.is_true(peaks[4] > peaks[1])
+    if helper.device == "cpu" then assert.is_true(peaks[3] < peaks[1]) end -- from there copies come back
     local wide = nn.Sequential(nn.Linear(64, 512), nn.ReLU(), nn.Linear(512, 64))
     local function peak(attach)
       return cnn.estimate(wide, { input = { 1, 64 }, mode = "train", optimizer = "AdamW", attach = attach })
@@ -403,11 +407,11 @@ describe("predicted memory", function()
     local model = perceptron()
     local opt = optim.AdamW(model:parameters()):attach(model)
     local weight = model[1].weight:detach():clone()
-    local function peak(optimizer, attach)
-      return cnn.estimate(model, { input = { 1, 64 }, mode = "train", optimizer = optimizer, attach = attach }).peak
+    local function predict(optimizer, attach)
+      return cnn.estimate(model, { input = { 1, 64 }, mode = "train", optimizer = optimizer, attach = attach })
     end
-    assert.are.equal(peak("AdamW", true), peak(opt)) -- as it is
-    assert.is_true(peak(opt, false) > peak(opt))
+    assert.are.equal(predict("AdamW", true).peak, predict(opt).peak) -- as it is
+    assert.is_true(predict(opt, false).most.gradients > predict(opt).most.gradients)
     assert.is_false(pcall(cnn.estimate, model, { input = { 1, 64 }, mode = "train", optimizer = opt,
       loss = function(y) return y:sum():item() end }))
     assert.is_true(model[1].weight:eq(weight):all():item())

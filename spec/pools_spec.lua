@@ -267,7 +267,7 @@ describe("statistics", function()
     assert.are.equal(2 * MIB, s.small.reserved_bytes)
     assert.are.equal(s.reserved_bytes.current, s.small.reserved_bytes + s.large.reserved_bytes)
     local reserved, unused = s.reserved_bytes.current, s.reserved_bytes.current - s.allocated_bytes.current
-    is(unused, s.inactive_bytes.peak, reserved + 64, reserved + 64 - unused, s.inactive_bytes)
+    is(unused, s.inactive_bytes.peak, reserved + least, reserved + least - unused, s.inactive_bytes)
     assert.is_true(s.inactive_bytes.peak >= unused)
     assert.is_true(s.inactive_split_bytes.current <= s.inactive_bytes.current)
     assert.are.equal(s.inactive_split_bytes.total - s.inactive_split_bytes.freed, s.inactive_split_bytes.current)
@@ -347,14 +347,17 @@ describe("memory_debug", function()
     local x, whole = cnn.empty(100), cnn.empty({ 3 }, { dtype = "int32" })
     assert.is_true(cnn.memory_debug(before))
     assert.are.equal(before, cnn.memory_debug())
-    for _, v in ipairs(x:totable()) do assert.is_true(v ~= v) end
-    assert.are.same({ -1, -1, -1 }, whole:totable())
+    if helper.device == "cpu" then -- only of memory that it can touch
+      for _, v in ipairs(x:totable()) do assert.is_true(v ~= v) end
+      assert.are.same({ -1, -1, -1 }, whole:totable())
+    end
     x:free()
     whole:free()
     helper.raises("expected true or false", cnn.memory_debug, 1)
   end)
 
   it("is switched on by the environment, and finds what is written out of bounds", function()
+    if helper.device ~= "cpu" then return end
     local text = helper.run([[
       local cnn = require "cnn"
       assert(cnn.memory_debug() == true)

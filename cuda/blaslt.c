@@ -91,12 +91,16 @@ cuda_answer cuda_blas_create(cuda_blas **out, cuda_message *why) {
   if (s != CUBLAS_STATUS_SUCCESS) {
     say(why, "cublasLtCreate", s);
     free(b);
-    return CUDA_FAILED;
+    return s == CUBLAS_STATUS_ALLOC_FAILED ? CUDA_FAILED : CUDA_REFUSED;
   }
   pthread_mutex_init(&b->lock, NULL);
   b->workspace_limit = (uint64_t)(major >= 9 ? 32 : 4) << 20;
   *out = b;
   return CUDA_OK;
+}
+
+size_t cuda_blas_version(void) {
+  return cublasLtGetVersion();
 }
 
 static void empty(cuda_blas *b) {

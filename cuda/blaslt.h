@@ -84,9 +84,13 @@ typedef struct cuda_gemm {
 
 typedef struct cuda_blas cuda_blas;
 
-// An engine for the current device. destroy(NULL) does nothing.
+// An engine for the current device. Refused where the library or what it needs is missing.
+// destroy(NULL) does nothing.
 cuda_answer cuda_blas_create(cuda_blas **out, cuda_message *why);
 void cuda_blas_destroy(cuda_blas *blas);
+
+// The library's version: major * 10000 + minor * 100 + patch.
+size_t cuda_blas_version(void);
 
 // Bytes of workspace (aligned to 256) that this product wants: at most 32 MiB on Hopper and later,
 // 4 MiB before, 0 where the chosen algorithm needs none.

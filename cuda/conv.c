@@ -10,9 +10,12 @@
 #include <string.h>
 
 #include "base/context.h"
+#include "engine/parts.h"
 #include "engine/window.h"
 
-enum { WAY_OWN, WAY_LIBRARY, WAY_LIBRARY_THEN_BIAS };
+extern const cnn_kernel cuda_conv2d, cuda_relu;
+
+enum { WAY_OWN, WAY_LIBRARY, WAY_LIBRARY_THEN_BIAS, WAY_PARTS };
 enum { X, W, Y, OPERANDS };
 
 // What a call works on.
@@ -22,6 +25,7 @@ typedef struct use {
   int spatial, channel;                // dims of y
   int64_t after[3];
   bool last; // the activations are channels-last
+  bool relu; // a ReLU follows
   cuda_conv_job job;
 } use;
 
@@ -175,6 +179,12 @@ static bool ask(struct cuda_dnn *dnn, const library *l, size_t *bytes) {
 // ---------------------------------------------------------------------------------------------
 // Plan and run
 
+static size_t library_bytes(const library *l, size_t workspace) {
+  size_t bytes = align(workspace);
+  for (int i = 0; i < OPERANDS; i++) bytes += dense_bytes(&l->operands[i]);
+  return bytes + (l->conv.bias ? dense_bytes(&l->b) : 0);
+}
+
 static cnn_status plan(cnn_call *call, cuda_conv_kind kind) {
   use u;
   library l;
@@ -196,13 +206,7 @@ static cnn_status plan(cnn_call *call, cuda_conv_kind kind) {
       if (ask(dnn, &l, &bytes)) call->way = WAY_LIBRARY_THEN_BIAS;
     }
   }
-  if (call->way == WAY_OWN) {
-    bytes = cuda_conv_own_bytes(&u.job);
-  } else {
-    bytes = align(bytes);
-    for (int i = 0; i < OPERANDS; i++) bytes += dense_bytes(&l.operands[i]);
-    if (call->way == WAY_LIBRARY && l.conv.bias) bytes += dense_bytes(&l.b);
-  }
+  bytes = call->way == WAY_OWN ? cuda_conv_own_bytes(&u.job) : library_bytes(&l, bytes);
   if (bytes > call->scratch_bytes) call->scratch_bytes = bytes;
   return CNN_OK;
 }
@@ -228,6 +232,7 @@ static cnn_status run_library(cnn_call *call, const use *u) {
   l.conv.y = l.operands[Y].view.data;
   if (u->kind == CUDA_CONV_FORWARD && u->b && call->way == WAY_LIBRARY) {
     describe_bias(&l, u);
+    l.conv.relu = u->relu;
     CNN_TRY(bring(call, &l.b, u->b, true, &end));
     l.conv.b = l.b.view.data;
   }
@@ -253,6 +258,36 @@ static cnn_status run(cnn_call *call, cuda_conv_kind kind) {
   return has_bias_gradient(&u) ? cuda_bias_gradient(call, u.views[Y], u.channel) : CNN_OK;
 }
 
+// With a ReLU behind: cuDNN's, or by parts.
+static cnn_status plan_relu(cnn_call *call) {
+  use u;
+  library l;
+  size_t bytes = 0;
+  CNN_TRY(read_call(&u, call, CUDA_CONV_FORWARD));
+  bool may = cuda_fuse_relu() && u.b && may_ask(&u) && cnn_view_numel(u.views[Y]) > 0;
+  struct cuda_dnn *dnn = may ? cuda_dnn_of(call) : NULL;
+  if (dnn) {
+    describe(&l, &u);
+    describe_bias(&l, &u);
+    l.conv.relu = true;
+  }
+  if (dnn && ask(dnn, &l, &bytes)) {
+    call->way = WAY_LIBRARY;
+    call->scratch_bytes = library_bytes(&l, bytes);
+    return CNN_OK;
+  }
+  call->way = WAY_PARTS;
+  return cnn_parts_then(call, &cuda_conv2d, &cuda_relu);
+}
+
+static cnn_status run_relu(cnn_call *call) {
+  use u;
+  if (call->way == WAY_PARTS) return cnn_parts_then(call, &cuda_conv2d, &cuda_relu);
+  CNN_TRY(read_call(&u, call, CUDA_CONV_FORWARD));
+  u.relu = true;
+  return run_library(call, &u);
+}
+
 #define WAYS(name, kind)                                                                           \
   static cnn_status plan_##name(cnn_call *call) {                                                  \
     return plan(call, kind);                                                                       \
@@ -267,6 +302,7 @@ WAYS(weight, CUDA_CONV_BACKWARD_WEIGHT)
 
 CUDA_KERNEL(conv1d, plan_forward, run_forward)
 CUDA_KERNEL(conv2d, plan_forward, run_forward)
+CUDA_KERNEL(conv2d_relu, plan_relu, run_relu)
 CUDA_KERNEL(conv3d, plan_forward, run_forward)
 CUDA_KERNEL(conv_backward_input, plan_input, run_input)
 CUDA_KERNEL(conv_backward_weight, plan_weight, run_weight)

@@ -19,7 +19,7 @@ CUDA_ARCHS ?= $(or $(shell cat $(OUT)/obj/cuda/archs 2>/dev/null),90)
 CUDA_C := $(wildcard cuda/*.c)
 CUDA_CU := $(wildcard cuda/*.cu)
 # What the plugin has of the core: files without state.
-CUDA_CORE := base/dtype base/shape base/status base/device engine/call engine/product \
+CUDA_CORE := base/dtype base/shape base/status base/device engine/call engine/product engine/parts \
   engine/window
 CUDA_OBJ := $(CUDA_C:cuda/%.c=$(OUT)/obj/cuda/%.o) $(CUDA_CORE:%=$(OUT)/obj/cuda/core/%.o)
 CUDA_KERNELS := $(CUDA_CU:cuda/%.cu=$(OUT)/obj/cuda/%.cu.o)
@@ -103,7 +103,7 @@ cuda-sim-plugin: $(LUA_DIR)/cnn_cuda_sim.so
 
 # GPUs on the simulator: their own spec, and all ops against the references.
 # What libraries compute too.
-CUDA_OWN := conv1d,conv2d,conv3d,conv_backward_input,conv_backward_weight,matmul,matmul_to,linear,addmm,baddbmm
+CUDA_OWN := conv1d,conv2d,conv3d,conv_backward_input,conv_backward_weight,matmul,matmul_to,linear,addmm,baddbmm,linear_relu,linear_gelu,linear_gelu_kept,linear_backward_gelu,linear_backward_weight,conv2d_relu
 test-cuda-sim:
 	$(setup) build test
 	@$(MAKE) $(SUB) modules cuda-sim-plugin

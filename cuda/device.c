@@ -7,8 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "blaslt.h"
-#include "dnn.h"
 #include "plugin.h"
 
 cnn_host cuda_host;
@@ -276,44 +274,24 @@ static void set_tf32(bool on) {
   atomic_store(&allow_tf32, on);
 }
 
+static atomic_bool fuse_relu;
+
+bool cuda_fuse_relu(void) {
+  return atomic_load_explicit(&fuse_relu, memory_order_relaxed);
+}
+static void set_fuse_relu(bool on) {
+  atomic_store(&fuse_relu, on);
+}
+
 int cuda_processors(const cnn_call *call) {
   return devices[call->device.index].properties.multiProcessorCount;
-}
-
-// With CNN_CUDA_LIBRARIES=none own kernels compute, which tells whose fault one sees.
-static bool wants_libraries(void) {
-  const char *which = getenv("CNN_CUDA_LIBRARIES");
-  return !which || strcmp(which, "none") != 0;
-}
-
-struct cuda_blas *cuda_blas_of(const cnn_call *call) {
-  cuda_device *d = &devices[call->device.index];
-  cuda_message why;
-  pthread_mutex_lock(&lock);
-  if (!d->blas_tried && wants_libraries() && cuda_blas_create(&d->blas, &why) != CUDA_OK)
-    d->blas = NULL;
-  d->blas_tried = true;
-  pthread_mutex_unlock(&lock);
-  return d->blas;
-}
-
-struct cuda_dnn *cuda_dnn_of(const cnn_call *call) {
-  cuda_device *d = &devices[call->device.index];
-  cuda_message why;
-  pthread_mutex_lock(&lock);
-  if (!d->dnn_tried && wants_libraries() && cuda_dnn_create(&d->dnn, NULL, &why) != CUDA_OK)
-    d->dnn = NULL;
-  d->dnn_tried = true;
-  pthread_mutex_unlock(&lock);
-  return d->dnn;
 }
 
 // What fails here is of a context that goes anyway.
 static void close_device(cuda_device *d) {
   cudaSetDevice(d->index);
   cudaDeviceSynchronize();
-  cuda_blas_destroy(d->blas), d->blas = NULL, d->blas_tried = false;
-  cuda_dnn_destroy(d->dnn), d->dnn = NULL, d->dnn_tried = false;
+  cuda_libraries_close(d);
   cuda_ring_free(d);
   cuda_memory_close(d);
   give_up(d);
@@ -428,6 +406,8 @@ const char *cnn_driver_open(const cnn_host *host, cnn_driver *driver) {
       .is_sync = is_sync,
       .set_tf32 = set_tf32,
       .allows_tf32 = cuda_allow_tf32,
+      .set_fuse_relu = set_fuse_relu,
+      .fuses_relu = cuda_fuse_relu,
       .host_alloc = cuda_host_alloc,
       .host_free = cuda_host_free,
       .host_owns = cuda_host_owns,
@@ -439,5 +419,6 @@ const char *cnn_driver_open(const cnn_host *host, cnn_driver *driver) {
   };
   cuda_streams_fill(driver);
   cuda_programs_fill(driver);
+  cuda_libraries_fill(driver);
   return NULL;
 }

@@ -68,7 +68,7 @@ cuda_answer cuda_dnn_create(cuda_dnn **out, const char *folder, cuda_message *wh
   if (s != CUDNN_STATUS_SUCCESS) {
     dnn_say(why, "cudnnCreate", s);
     free(d);
-    return CUDA_FAILED;
+    return dnn_out_of_memory(s) ? CUDA_FAILED : CUDA_REFUSED;
   }
   pthread_mutex_init(&d->lock, NULL);
   d->folder = dnn_disk_folder(folder);
@@ -77,6 +77,10 @@ cuda_answer cuda_dnn_create(cuda_dnn **out, const char *folder, cuda_message *wh
   d->device = (uint64_t)(major * 10 + minor) << 32 | (uint64_t)units;
   *out = d;
   return CUDA_OK;
+}
+
+size_t cuda_dnn_version(void) {
+  return cudnnGetVersion();
 }
 
 void cuda_dnn_destroy(cuda_dnn *d) {

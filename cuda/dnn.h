@@ -54,12 +54,17 @@ typedef struct cuda_conv {
 typedef struct cuda_dnn cuda_dnn;
 
 // An engine for the current device. Plans that took long to build (5 ms: cuDNN compiled a kernel)
-// are kept on disk in $XDG_CACHE_HOME/cnn/cudnn or $HOME/.cache/cnn/cudnn (made at the first use).
+// are kept on disk in $CNN_CACHE_DIR/cudnn, $XDG_CACHE_HOME/cnn/cudnn or $HOME/.cache/cnn/cudnn
+// (made at the first use); an empty CNN_CACHE_DIR keeps none.
 // `folder` names another one, for all plans; "" keeps none. Without a folder that can be written it
 // works all the same. destroy waits for nothing: the device must be done. destroy(NULL) does
 // nothing.
+// Refused where the library or what it needs is missing.
 cuda_answer cuda_dnn_create(cuda_dnn **out, const char *folder, cuda_message *why);
 void cuda_dnn_destroy(cuda_dnn *dnn);
+
+// The library's version: major * 10000 + minor * 100 + patch.
+size_t cuda_dnn_version(void);
 
 // Bytes of workspace (aligned to 256) that this convolution needs.
 cuda_answer cuda_conv_workspace(cuda_dnn *dnn, const cuda_conv *c, size_t *bytes,

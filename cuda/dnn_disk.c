@@ -29,21 +29,24 @@ static uint64_t hash(uint64_t h, const void *data, size_t size) { // FNV-1a
 static const uint64_t hash_start = 0xCBF29CE484222325u;
 
 char *dnn_disk_folder(const char *wanted) {
-  char *folder = NULL;
-  const char *base = NULL, *rest = "";
+  static const struct {
+    const char *variable, *rest;
+  } places[] = {
+      {"CNN_CACHE_DIR", "/cudnn"},
+      {"XDG_CACHE_HOME", "/cnn/cudnn"}, // the specification: relative paths are to be ignored
+      {"HOME", "/.cache/cnn/cudnn"},
+  };
   if (wanted) return *wanted ? strdup(wanted) : NULL;
-  base = getenv("XDG_CACHE_HOME");
-  if (base && *base == '/') { // the specification: relative paths are to be ignored
-    rest = "/cnn/cudnn";
-  } else {
-    base = getenv("HOME");
-    rest = "/.cache/cnn/cudnn";
+  for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+    const char *base = getenv(places[i].variable);
+    if (i == 0 && base && !*base) return NULL;
+    if (!base || (i > 0 && *base != '/')) continue;
+    size_t size = strlen(base) + strlen(places[i].rest) + 1;
+    char *folder = malloc(size);
+    if (folder) snprintf(folder, size, "%s%s", base, places[i].rest);
+    return folder;
   }
-  if (!base || *base != '/') return NULL;
-  size_t size = strlen(base) + strlen(rest) + 1;
-  folder = malloc(size);
-  if (folder) snprintf(folder, size, "%s%s", base, rest);
-  return folder;
+  return NULL;
 }
 
 // folder/hash.plan plus `more`; malloc'ed.

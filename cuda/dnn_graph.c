@@ -29,6 +29,11 @@ typedef struct graph {
   const char *where; // it failed
 } graph;
 
+bool dnn_out_of_memory(cudnnStatus_t s) {
+  return s == CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED ||
+         s == CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED;
+}
+
 void dnn_say(cuda_message *why, const char *what, cudnnStatus_t status) {
   char last[160] = "";
   cudnnGetLastErrorString(last, sizeof last);
@@ -448,11 +453,7 @@ cuda_answer dnn_plan_build(const dnn_target *target, const dnn_key *key, dnn_pla
   if (out->plan) return CUDA_OK;
   // What memory could change is no answer to keep.
   cudnnStatus_t s = all ? last : g.status;
-  return s == CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED ||
-                 s == CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED ||
-                 s == CUDNN_STATUS_NOT_INITIALIZED
-             ? CUDA_FAILED
-             : CUDA_REFUSED;
+  return dnn_out_of_memory(s) || s == CUDNN_STATUS_NOT_INITIALIZED ? CUDA_FAILED : CUDA_REFUSED;
 }
 
 char *dnn_plan_text(const dnn_plan *plan) {

@@ -49,6 +49,9 @@ cuda_answer dnn_plan_load(const dnn_target *target, const char *text, dnn_plan *
 
 void dnn_plan_free(dnn_plan *plan);
 
+// Whether the status tells of memory that could not be had, which the next call may find.
+bool dnn_out_of_memory(cudnnStatus_t status);
+
 // Writes a message of this kind: "<what>: <cuDNN's words> (<its last error>)".
 void dnn_say(cuda_message *why, const char *what, cudnnStatus_t status);
 

@@ -58,6 +58,9 @@ struct cuda_dnn *cuda_dnn_of(const cnn_call *call);
 
 // Whether float32 products and convolutions may round their factors to TF32.
 bool cuda_allow_tf32(void);
+// Whether products and convolutions may be followed by the library's own ReLU. That of cuBLASLt
+// makes NaN 0; cuDNN doesn't say.
+bool cuda_fuse_relu(void);
 
 // Copies `from`, which broadcasts to it, into `to`, converting: floats become integers towards
 // zero, saturating, NaN becomes 0. `from` may be a number in the CPU's memory. (copy.cu)

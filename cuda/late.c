@@ -7,6 +7,7 @@
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 #define TEXT_(x) #x
@@ -19,13 +20,18 @@ static const char *const names[LIBRARIES] = {
     [DNN] = "libcudnn.so." TEXT(CUDNN_MAJOR),
 };
 static void *libraries[LIBRARIES];
+static char reasons[LIBRARIES][160] = {"it is too old", "it is too old"}; // why a call went nowhere
 static pthread_once_t once[LIBRARIES] = {PTHREAD_ONCE_INIT, PTHREAD_ONCE_INIT};
 
+static void open_library(int i) {
+  libraries[i] = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
+  if (!libraries[i]) snprintf(reasons[i], sizeof reasons[i], "%s", dlerror());
+}
 static void open_blas(void) {
-  libraries[BLAS] = dlopen(names[BLAS], RTLD_NOW | RTLD_LOCAL);
+  open_library(BLAS);
 }
 static void open_dnn(void) {
-  libraries[DNN] = dlopen(names[DNN], RTLD_NOW | RTLD_LOCAL);
+  open_library(DNN);
 }
 
 // The address of a function into the pointer at `function`, which stays NULL when it is missing.
@@ -46,8 +52,8 @@ LATE(BLAS, cublasStatus_t, CUBLAS_STATUS_NOT_INITIALIZED, cublasLtCreate,
      (cublasLtHandle_t * lightHandle), (lightHandle))
 LATE(BLAS, cublasStatus_t, CUBLAS_STATUS_NOT_INITIALIZED, cublasLtDestroy,
      (cublasLtHandle_t lightHandle), (lightHandle))
-LATE(BLAS, const char *, "the library is missing", cublasLtGetStatusString, (cublasStatus_t status),
-     (status))
+LATE(BLAS, const char *, reasons[BLAS], cublasLtGetStatusString, (cublasStatus_t status), (status))
+LATE(BLAS, size_t, 0, cublasLtGetVersion, (void), ())
 LATE(BLAS, cublasStatus_t, CUBLAS_STATUS_NOT_INITIALIZED, cublasLtMatmul,
      (cublasLtHandle_t lightHandle, cublasLtMatmulDesc_t computeDesc, const void *alpha,
       const void *A, cublasLtMatrixLayout_t Adesc, const void *B, cublasLtMatrixLayout_t Bdesc,
@@ -110,8 +116,7 @@ LATE(DNN, cudnnStatus_t, CUDNN_STATUS_NOT_INITIALIZED, cudnnCreate, (cudnnHandle
      (handle))
 LATE(DNN, cudnnStatus_t, CUDNN_STATUS_NOT_INITIALIZED, cudnnDestroy, (cudnnHandle_t handle),
      (handle))
-LATE(DNN, const char *, "the library is missing", cudnnGetErrorString, (cudnnStatus_t status),
-     (status))
+LATE(DNN, const char *, reasons[DNN], cudnnGetErrorString, (cudnnStatus_t status), (status))
 void cudnnGetLastErrorString(char *message, size_t max_size) {
   static __typeof__(cudnnGetLastErrorString) *function;
   if (!function) find(DNN, "cudnnGetLastErrorString", &function);

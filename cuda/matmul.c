@@ -6,7 +6,6 @@
 // of one row, which the library adds along the way.
 #include <string.h>
 
-#include "blaslt.h"
 #include "gemm.h"
 #include "kernel.h"
 
@@ -98,6 +97,52 @@ static cnn_status run(cnn_call *call) {
     if (along) CNN_TRY(cuda_copy_view(call, &call->out[0], p.start));
   }
   return cuda_gemm_own(call, &p);
+}
+
+// ---------------------------------------------------------------------------------------------
+// With what follows
+
+static bool is_dense(const cnn_view *v) {
+  int64_t strides[CNN_MAX_DIMS];
+  cnn_shape_strides(v->ndim, v->shape, strides);
+  for (int d = 0; d < v->ndim; d++)
+    if (v->shape[d] != 1 && v->strides[d] != strides[d]) return false;
+  return true;
+}
+
+// False: it is none of the library's.
+static bool describe_with(cnn_call *call, cuda_epilogue epilogue, const cnn_view *aux, void *sums,
+                          cuda_gemm *g) {
+  cnn_product p;
+  cnn_product_make(call, &p);
+  if (!cnn_dtype_is_float(p.dtype) || p.m == 0 || p.n == 0 || p.k == 0 || p.n_outer || p.n_sum ||
+      (p.start && !p.bias))
+    return false;
+  describe(&p, 0, 0, g);
+  g->epilogue =
+      (cuda_epilogue)(epilogue + (p.bias ? 1 : 0)); // each is followed by that with a bias
+  if (sums) g->bias = sums;
+  if (aux) g->aux = (cuda_matrix){aux->data, p.n, 1, 0};
+  return !aux || (is_dense(aux) && cuda_aux_rs(false, p.n) == p.n);
+}
+
+bool cuda_gemm_plan_with(cnn_call *call, cuda_epilogue epilogue, const cnn_view *aux, void *sums) {
+  cuda_gemm g;
+  cuda_message why;
+  struct cuda_blas *blas = cuda_blas_of(call);
+  return blas && describe_with(call, epilogue, aux, sums, &g) &&
+         cuda_gemm_workspace(blas, &g, &call->scratch_bytes, &why) == CUDA_OK;
+}
+
+cnn_status cuda_gemm_run_with(cnn_call *call, cuda_epilogue epilogue, const cnn_view *aux,
+                              void *sums) {
+  cuda_gemm g;
+  cuda_message why;
+  (void)describe_with(call, epilogue, aux, sums, &g);
+  if (cuda_gemm_run(cuda_blas_of(call), &g, call->scratch, call->scratch_bytes, call->stream,
+                    &why) != CUDA_OK)
+    return cnn_fail(call->ctx, CNN_DEVICE, "cuBLASLt: %s", why.text);
+  return cuda_launched(call, cudaSuccess);
 }
 
 CUDA_KERNEL(matmul, plan, run)

@@ -10,11 +10,20 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "answer.h"
 #include "base/context.h"
 #include "engine/driver.h"
 #include "kernel.h"
 
 #define CUDA_SPARE_EVENTS 256
+
+// A library's engine on a device, made by its first use.
+typedef struct cuda_library {
+  struct cuda_blas *blas; // of these, its own: NULL until it is there
+  struct cuda_dnn *dnn;
+  bool settled;     // it is there, or never will be
+  cuda_message why; // not
+} cuda_library;
 
 typedef struct cuda_device {
   int index;
@@ -32,9 +41,7 @@ typedef struct cuda_device {
   unsigned met, readers;   // bits: devices it copied with, and that reach its memory (memory.c)
   pthread_mutex_t staging; // guards the ring
   struct cuda_ring *ring;  // of copies from and to pageable memory (transfer.c), or NULL
-  struct cuda_blas *blas;
-  struct cuda_dnn *dnn;
-  bool blas_tried, dnn_tried; // NULL then means that there is none
+  cuda_library cublaslt, cudnn;
 } cuda_device;
 
 extern cnn_host cuda_host;
@@ -102,10 +109,17 @@ cnn_status cuda_copy(cnn_context *ctx, void *to, cnn_device to_device, const voi
                      cnn_device from_device, size_t bytes, bool non_blocking);
 void cuda_ring_free(cuda_device *d);
 
-// Streams and events (stream.c) and programs (program.c): fill their part of the table.
+// Streams and events (stream.c), programs (program.c), libraries (libraries.c): fill their part of
+// the table.
 void cuda_streams_fill(cnn_driver *driver);
 void cuda_streams_close(void);
 void cuda_programs_fill(cnn_driver *driver);
+void cuda_libraries_fill(cnn_driver *driver);
+
+// Gives up the engines of a device, which must be at rest; its next use makes them anew.
+void cuda_libraries_close(cuda_device *d);
+// The version of NVRTC, opened if need be; false, with the reason, where there is none.
+bool cuda_nvrtc_version(int *major, int *minor, char *reason, size_t size);
 
 // Kernels by op (table.c).
 extern const cnn_kernel *const cuda_kernels[];

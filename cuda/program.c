@@ -20,6 +20,11 @@
 #pragma weak nvrtcGetCUBINSize
 #pragma weak nvrtcGetCUBIN
 #pragma weak nvrtcGetErrorString
+#pragma weak nvrtcGetNumSupportedArchs
+#pragma weak nvrtcGetSupportedArchs
+#pragma weak nvrtcGetPTXSize
+#pragma weak nvrtcGetPTX
+#pragma weak nvrtcVersion
 
 typedef struct program {
   int index;
@@ -55,6 +60,11 @@ static struct {
   nvrtcResult (*log)(nvrtcProgram, char *);
   nvrtcResult (*cubin_size)(nvrtcProgram, size_t *);
   nvrtcResult (*cubin)(nvrtcProgram, char *);
+  nvrtcResult (*ptx_size)(nvrtcProgram, size_t *);
+  nvrtcResult (*ptx)(nvrtcProgram, char *);
+  nvrtcResult (*count_archs)(int *);
+  nvrtcResult (*archs)(int *);
+  nvrtcResult (*version)(int *, int *);
   const char *(*text)(nvrtcResult);
 } nvrtc;
 
@@ -69,11 +79,21 @@ static bool find_nvrtc(char *reason, size_t size) {
     void (*linked)(void); // in the simulator's plugin its stand-in is
     void *to;
   } wanted[] = {
-      WANTED(nvrtcCreateProgram, create),   WANTED(nvrtcDestroyProgram, destroy),
-      WANTED(nvrtcCompileProgram, compile), WANTED(nvrtcAddNameExpression, name),
-      WANTED(nvrtcGetLoweredName, lowered), WANTED(nvrtcGetProgramLogSize, log_size),
-      WANTED(nvrtcGetProgramLog, log),      WANTED(nvrtcGetCUBINSize, cubin_size),
-      WANTED(nvrtcGetCUBIN, cubin),         WANTED(nvrtcGetErrorString, text),
+      WANTED(nvrtcCreateProgram, create),
+      WANTED(nvrtcDestroyProgram, destroy),
+      WANTED(nvrtcCompileProgram, compile),
+      WANTED(nvrtcAddNameExpression, name),
+      WANTED(nvrtcGetLoweredName, lowered),
+      WANTED(nvrtcGetProgramLogSize, log_size),
+      WANTED(nvrtcGetProgramLog, log),
+      WANTED(nvrtcGetCUBINSize, cubin_size),
+      WANTED(nvrtcGetCUBIN, cubin),
+      WANTED(nvrtcGetPTXSize, ptx_size),
+      WANTED(nvrtcGetPTX, ptx),
+      WANTED(nvrtcGetNumSupportedArchs, count_archs),
+      WANTED(nvrtcGetSupportedArchs, archs),
+      WANTED(nvrtcVersion, version),
+      WANTED(nvrtcGetErrorString, text),
   };
 #undef WANTED
   static bool found;
@@ -123,43 +143,62 @@ static cnn_status failed(cnn_context *ctx, nvrtcProgram p, nvrtcResult r) {
   return ctx->code;
 }
 
-static cnn_status load(cnn_context *ctx, nvrtcProgram p, const char *name, program *out) {
+// `ptx`: as text that the driver compiles for its GPU.
+static cnn_status load(cnn_context *ctx, nvrtcProgram p, const char *name, bool ptx, program *out) {
   size_t size = 0;
   const char *lowered = name;
   nvrtcResult r = nvrtc.lowered(p, name, &lowered);
-  if (r == NVRTC_SUCCESS) r = nvrtc.cubin_size(p, &size);
+  if (r == NVRTC_SUCCESS) r = (ptx ? nvrtc.ptx_size : nvrtc.cubin_size)(p, &size);
   if (r != NVRTC_SUCCESS) return failed(ctx, p, r);
-  char *cubin = cuda_host.alloc(size + 1);
-  if (!cubin) return cnn_fail(ctx, CNN_OOM, "out of memory for a compiled kernel");
-  r = nvrtc.cubin(p, cubin);
+  char *image = cuda_host.alloc(size + 1);
+  if (!image) return cnn_fail(ctx, CNN_OOM, "out of memory for a compiled kernel");
+  r = (ptx ? nvrtc.ptx : nvrtc.cubin)(p, image);
   cnn_status status = r == NVRTC_SUCCESS ? CNN_OK : failed(ctx, p, r);
-  if (status == CNN_OK) status = check(ctx, driver.load(&out->module, cubin), "cuModuleLoadData");
+  if (status == CNN_OK) status = check(ctx, driver.load(&out->module, image), "cuModuleLoadData");
   if (status == CNN_OK) {
     status = check(ctx, driver.function(&out->kernel, out->module, lowered), "cuModuleGetFunction");
     if (status != CNN_OK) driver.unload(out->module);
   }
-  cuda_host.free(cubin);
+  cuda_host.free(image);
   return status;
+}
+
+// The newest architecture that NVRTC knows, up to `wanted`: GPUs run what was made for older ones
+// of them as PTX.
+static int known_arch(int wanted) {
+  int archs[64], n = 0, best = 0;
+  if (nvrtc.count_archs(&n) != NVRTC_SUCCESS || n > 64 || nvrtc.archs(archs) != NVRTC_SUCCESS)
+    return wanted;
+  for (int i = 0; i < n; i++)
+    if (archs[i] <= wanted && archs[i] > best) best = archs[i];
+  return best ? best : wanted;
 }
 
 static cnn_status compile(cnn_context *ctx, cuda_device *d, const char *source, const char *name,
                           const char *const *options, int n_options, program *out) {
-  const char *all[32];
-  char arch[32];
+  const char *all[1 + CNN_PROGRAM_OPTIONS];
+  char arch[40];
   nvrtcProgram p;
-  int n = 0;
-  snprintf(arch, sizeof arch, "--gpu-architecture=sm_%d%d", d->properties.major,
-           d->properties.minor);
+  int n = 0, wanted = 10 * d->properties.major + d->properties.minor, known = known_arch(wanted);
+  bool ptx = known != wanted;
+  snprintf(arch, sizeof arch, "--gpu-architecture=%s_%d", ptx ? "compute" : "sm", known);
   all[n++] = arch;
-  for (int i = 0; i < n_options && n < 32; i++) all[n++] = options[i];
+  for (int i = 0; i < n_options; i++) all[n++] = options[i];
   nvrtcResult r = nvrtc.create(&p, source, "kernel.cu", 0, NULL, NULL);
   if (r != NVRTC_SUCCESS)
     return cnn_fail(ctx, CNN_INVALID, "the kernel does not compile: %s", nvrtc.text(r));
   r = nvrtc.name(p, name);
   if (r == NVRTC_SUCCESS) r = nvrtc.compile(p, n, all);
-  cnn_status status = r == NVRTC_SUCCESS ? load(ctx, p, name, out) : failed(ctx, p, r);
+  cnn_status status = r == NVRTC_SUCCESS ? load(ctx, p, name, ptx, out) : failed(ctx, p, r);
   nvrtc.destroy(&p);
   return status;
+}
+
+bool cuda_nvrtc_version(int *major, int *minor, char *reason, size_t size) {
+  pthread_mutex_lock(&lock);
+  bool found = find_nvrtc(reason, size) && nvrtc.version(major, minor) == NVRTC_SUCCESS;
+  pthread_mutex_unlock(&lock);
+  return found;
 }
 
 static cnn_status program_create(cnn_context *ctx, int index, const char *source, const char *name,
@@ -196,9 +235,8 @@ static cnn_status program_launch(cnn_context *ctx, void *program_, const unsigne
                                  const unsigned block[3], size_t shared,
                                  const cnn_program_arg *args, int n_args, void *stream) {
   program *p = program_;
-  void *pointers[64];
+  void *pointers[CNN_PROGRAM_ARGS];
   if (!cuda_enter(ctx, p->index)) return ctx->code;
-  if (n_args > 64) return cnn_fail(ctx, CNN_INVALID, "more than 64 arguments");
   for (int i = 0; i < n_args; i++) pointers[i] = (void *)(uintptr_t)&args[i].pointer;
   cuda_count_add(CUDA_COUNT_KERNELS, 1);
   return check(ctx,

@@ -122,8 +122,8 @@ describe("the ladder", function()
       local before = cnn.memory_allocated()
       local message = helper.message(mib_tensor, 14)
       assert.truthy(message:find("empty: out of memory on " .. helper.place .. ": 14.0 MiB asked for, "
-        .. "[%d.]+ [KM]iB in use %(.*parameters %d.*%), limit [%d.]+ MiB, room for 1%d.0 MiB; use a smaller batch, free tensors %(t:free%(%), cnn.scope%), "
-        .. "or raise the limit"), message)
+        .. "[%d.]+ [KM]iB in use %(.*parameters %d.*%), limit [%d.]+ MiB, room for 1%d.0 MiB; use a smaller batch, "
+        .. "free tensors %(t:free%(%), cnn.scope%), or raise the limit"), message)
       assert.are.equal(before, cnn.memory_allocated())
       mib_tensor(tonumber(message:match "room for ([%d.]+)")):free() -- as much as the message says
       return model

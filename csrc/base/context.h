@@ -36,6 +36,7 @@ struct cnn_context {
   uint16_t origin; // memory/record.h: the line of the user's code under way, while that is recorded
   cnn_dtype default_dtype;
   cnn_device default_device;
+  uint8_t gpu;                    // the one that "cuda" names
   void *streams[CNN_MAX_DEVICES]; // of each GPU, where its work goes; NULL: the default stream
   cnn_rng rng;
   uint64_t sequence; // numbers the nodes of the tape

@@ -10,21 +10,10 @@
 #include "base/alloc.h"
 #include "engine/dispatch.h"
 #include "engine/history.h"
+#include "engine/pass.h"
 #include "memory/simulation.h"
 
-typedef struct entry {
-  cnn_object *key; // cnn_node or, for leaves, cnn_tensor (referenced)
-  bool leaf;
-  bool wanted; // on a path to something that gets a gradient
-  bool passes; // and not its end: something behind it gets one too
-  bool summed; // a leaf's: what its .grad held is in it
-  int pending; // gradients still to come
-  int edge;    // while discovering: the next edge to look at
-  int capture; // 1 + the first of the inputs that this is, chained in `inputs`
-  int n_grads;
-  cnn_tensor **grads; // one per output
-  cnn_tensor *one;    // storage for the common case
-} entry;
+typedef cnn_pass_entry entry;
 
 typedef struct input {
   cnn_tensor *t;
@@ -38,10 +27,7 @@ typedef enum step { STEP_NEXT, STEP_HOOKS, STEP_COMPUTE, STEP_ROUTE, STEP_LEAVES
 struct cnn_engine {
   cnn_context *ctx;
   unsigned flags;
-  // Entries in order of discovery, and an open-addressing table of 1 + their numbers.
-  int n_entries, entry_capacity, table_size;
-  entry *entries;
-  int *table;
+  cnn_pass pass;
   // Max-heap of entry numbers by node sequence.
   int n_ready, *ready;
   int n_inputs;
@@ -59,74 +45,14 @@ struct cnn_engine {
   int hook_slot;
 };
 
-// ---------------------------------------------------------------------------------------------
-// Entries
-
-static size_t hash(const void *key) {
-  return (size_t)(((uintptr_t)key >> 4) * 0x9E3779B97F4A7C15u);
-}
-
-static int find(const cnn_engine *e, const void *key) {
-  if (e->table_size == 0) return -1;
-  size_t mask = (size_t)e->table_size - 1;
-  for (size_t i = (hash(key) >> 16) & mask; e->table[i]; i = (i + 1) & mask)
-    if (e->entries[e->table[i] - 1].key == key) return e->table[i] - 1;
-  return -1;
-}
-
 static cnn_status no_memory(cnn_engine *e) {
   return cnn_fail(e->ctx, CNN_OOM, "out of memory for the backward pass");
 }
 
-static cnn_status grow(cnn_engine *e) {
-  int capacity = e->entry_capacity ? 2 * e->entry_capacity : 32;
-  entry *entries = cnn_realloc(e->entries, (size_t)capacity * sizeof *entries);
-  if (!entries) return no_memory(e);
-  e->entries = entries;
-  int *ready = cnn_realloc(e->ready, (size_t)capacity * sizeof *ready);
-  if (!ready) return no_memory(e);
-  e->ready = ready;
-  int *table = cnn_calloc((size_t)(2 * capacity) * sizeof *table);
-  if (!table) return no_memory(e);
-  size_t mask = (size_t)(2 * capacity) - 1;
-  for (int k = 0; k < e->n_entries; k++) {
-    size_t i = (hash(entries[k].key) >> 16) & mask;
-    while (table[i]) i = (i + 1) & mask;
-    table[i] = k + 1;
-  }
-  cnn_free(e->table);
-  e->table = table;
-  e->table_size = 2 * capacity;
-  e->entry_capacity = capacity;
-  return CNN_OK;
-}
-
-// The entry of a node or leaf, made if it is not there. `n` outputs.
-static cnn_status obtain(cnn_engine *e, cnn_object *key, bool leaf, int n, int *at) {
-  *at = find(e, key);
-  if (*at >= 0) return CNN_OK;
-  if (e->n_entries == e->entry_capacity) CNN_TRY(grow(e));
-  entry new_entry = {.key = key, .leaf = leaf, .n_grads = n};
-  if (n > 1) {
-    new_entry.grads = cnn_calloc((size_t)n * sizeof(cnn_tensor *));
-    if (!new_entry.grads) return no_memory(e);
-  }
-  cnn_ref(key);
-  size_t mask = (size_t)e->table_size - 1, i = (hash(key) >> 16) & mask;
-  while (e->table[i]) i = (i + 1) & mask;
-  *at = e->n_entries++;
-  e->entries[*at] = new_entry;
-  e->table[i] = *at + 1;
-  return CNN_OK;
-}
-
-static cnn_tensor **grad_slot(entry *x, int slot) {
-  return x->grads ? &x->grads[slot] : &x->one;
-}
-
 static cnn_status obtain_edge(cnn_engine *e, const cnn_edge *edge, int *at) {
-  if (edge->node) return obtain(e, &edge->node->object, false, edge->node->n_out, at);
-  if (edge->leaf) return obtain(e, &edge->leaf->object, true, 1, at);
+  if (edge->node)
+    return cnn_pass_obtain(e->ctx, &e->pass, &edge->node->object, false, edge->node->n_out, at);
+  if (edge->leaf) return cnn_pass_obtain(e->ctx, &e->pass, &edge->leaf->object, true, 1, at);
   *at = -1;
   return CNN_OK;
 }
@@ -135,7 +61,7 @@ static cnn_status obtain_edge(cnn_engine *e, const cnn_edge *edge, int *at) {
 // Heap of ready nodes
 
 static uint64_t sequence(const cnn_engine *e, int at) {
-  return ((const cnn_node *)(const void *)e->entries[at].key)->sequence;
+  return ((const cnn_node *)(const void *)e->pass.entries[at].key)->sequence;
 }
 
 static void push(cnn_engine *e, int at) {
@@ -239,7 +165,7 @@ static cnn_status add_root(cnn_engine *e, cnn_tensor *root, cnn_tensor *given) {
   CNN_TRY(root_gradient(e, root, given, &g));
   cnn_edge edge = edge_of(root);
   cnn_status status = obtain_edge(e, &edge, &at);
-  if (status == CNN_OK) status = accumulate(e, grad_slot(&e->entries[at], edge.slot), g);
+  if (status == CNN_OK) status = accumulate(e, cnn_pass_grad(&e->pass.entries[at], edge.slot), g);
   cnn_unref(g);
   return status;
 }
@@ -251,8 +177,8 @@ static cnn_status add_input(cnn_engine *e, cnn_tensor *t, int i) {
     return cnn_fail(e->ctx, CNN_STATE, "grad: input %d does not require a gradient", i + 1);
   cnn_edge edge = edge_of(t);
   CNN_TRY(obtain_edge(e, &edge, &at));
-  e->inputs[i] = (input){cnn_ref(t), edge.slot, e->entries[at].capture, NULL};
-  e->entries[at].capture = i + 1;
+  e->inputs[i] = (input){cnn_ref(t), edge.slot, e->pass.entries[at].capture, NULL};
+  e->pass.entries[at].capture = i + 1;
   return CNN_OK;
 }
 
@@ -274,25 +200,26 @@ static cnn_status discover(cnn_engine *e, int n_roots_and_inputs) {
   if (!stack) return no_memory(e);
   cnn_status status = CNN_OK;
   for (int root = 0; root < n_roots_and_inputs && status == CNN_OK; root++) {
-    if (e->entries[root].edge) continue;
+    if (e->pass.entries[root].edge) continue;
     stack[depth++] = root;
-    e->entries[root].edge = 1;
+    e->pass.entries[root].edge = 1;
     while (depth > 0 && status == CNN_OK) {
-      entry *x = &e->entries[stack[depth - 1]];
+      entry *x = &e->pass.entries[stack[depth - 1]];
       cnn_node *node = x->leaf || is_end(e, x) ? NULL : (cnn_node *)x->key;
       if (x->edge == 1) x->wanted = x->capture || all, x->passes |= all;
       if (!node || x->edge > node->n_in) {
-        if (--depth > 0 && x->wanted) pass_on(&e->entries[stack[depth - 1]]);
+        if (--depth > 0 && x->wanted) pass_on(&e->pass.entries[stack[depth - 1]]);
         continue;
       }
       int at;
       status = obtain_edge(e, &node->edges[x->edge - 1], &at);
       if (status != CNN_OK) break;
-      x = &e->entries[stack[depth - 1]];
+      x = &e->pass.entries[stack[depth - 1]];
       x->edge++;
       if (at < 0) continue;
-      if (e->entries[at].edge) { // seen; finished unless it is on the stack, which a DAG excludes
-        if (e->entries[at].wanted) pass_on(x);
+      if (e->pass.entries[at]
+              .edge) { // seen; finished unless it is on the stack, which a DAG excludes
+        if (e->pass.entries[at].wanted) pass_on(x);
         continue;
       }
       if (depth == capacity) {
@@ -304,31 +231,35 @@ static cnn_status discover(cnn_engine *e, int n_roots_and_inputs) {
         stack = more;
         capacity *= 2;
       }
-      e->entries[at].edge = 1;
+      e->pass.entries[at].edge = 1;
       stack[depth++] = at;
     }
   }
   cnn_free(stack);
   CNN_TRY(status);
-  for (int k = 0; k < e->n_entries; k++) {
-    if (e->entries[k].leaf || !e->entries[k].wanted || is_end(e, &e->entries[k])) continue;
-    cnn_node *node = (cnn_node *)e->entries[k].key;
+  for (int k = 0; k < e->pass.n; k++) {
+    if (e->pass.entries[k].leaf || !e->pass.entries[k].wanted || is_end(e, &e->pass.entries[k]))
+      continue;
+    cnn_node *node = (cnn_node *)e->pass.entries[k].key;
     for (int i = 0; i < node->n_in; i++) {
       const cnn_edge *edge = &node->edges[i];
-      int at = find(e, edge->node ? (void *)edge->node : (void *)edge->leaf);
-      if (at >= 0 && (edge->node || edge->leaf)) e->entries[at].pending++;
+      int at = cnn_pass_find(&e->pass, edge->node ? (void *)edge->node : (void *)edge->leaf);
+      if (at >= 0 && (edge->node || edge->leaf)) e->pass.entries[at].pending++;
     }
   }
-  for (int k = 0; k < e->n_entries; k++)
-    if (!e->entries[k].leaf && e->entries[k].wanted && e->entries[k].pending == 0) push(e, k);
+  e->ready = cnn_malloc(((size_t)e->pass.n + 1) * sizeof *e->ready);
+  if (!e->ready) return no_memory(e);
+  for (int k = 0; k < e->pass.n; k++)
+    if (!e->pass.entries[k].leaf && e->pass.entries[k].wanted && e->pass.entries[k].pending == 0)
+      push(e, k);
   return CNN_OK;
 }
 
 // A consumer changes the leaf, and then the recorded graph of its gradient is no longer true.
 static cnn_status check_consumers(const cnn_engine *e) {
   if (!(e->flags & CNN_BACKWARD_CREATE) || e->n_inputs > 0) return CNN_OK;
-  for (int k = 0; k < e->n_entries; k++)
-    if (e->entries[k].leaf && cnn_consumer_of((cnn_tensor *)e->entries[k].key))
+  for (int k = 0; k < e->pass.n; k++)
+    if (e->pass.entries[k].leaf && cnn_consumer_of((cnn_tensor *)e->pass.entries[k].key))
       return cnn_fail(e->ctx, CNN_STATE,
                       "backward: {create_graph = true} can't be combined with an optimizer that "
                       "steps inside of backward: call opt:detach() first");
@@ -355,7 +286,7 @@ cnn_status cnn_engine_create(cnn_context *ctx, cnn_tensor *const *roots, cnn_ten
   for (int i = 0; i < n_roots && status == CNN_OK; i++)
     status = add_root(e, roots[i], grads ? grads[i] : NULL);
   for (int i = 0; i < n_inputs && status == CNN_OK; i++) status = add_input(e, inputs[i], i);
-  if (status == CNN_OK) status = discover(e, e->n_entries);
+  if (status == CNN_OK) status = discover(e, e->pass.n);
   if (status == CNN_OK) status = check_consumers(e);
   ctx->grad_enabled = grad_enabled;
   if (status != CNN_OK) {
@@ -368,12 +299,7 @@ cnn_status cnn_engine_create(cnn_context *ctx, cnn_tensor *const *roots, cnn_ten
 
 void cnn_engine_free(cnn_engine *e) {
   if (!e) return;
-  for (int k = 0; k < e->n_entries; k++) {
-    entry *x = &e->entries[k];
-    for (int i = 0; i < x->n_grads; i++) cnn_unref(*grad_slot(x, i));
-    cnn_free(x->grads);
-    cnn_unref(x->key);
-  }
+  cnn_pass_free(&e->pass);
   for (int i = 0; i < e->n_inputs; i++) {
     cnn_unref(e->inputs[i].t);
     cnn_unref(e->inputs[i].grad);
@@ -381,8 +307,6 @@ void cnn_engine_free(cnn_engine *e) {
   for (int i = 0; i < e->dx_capacity; i++) cnn_unref(e->dx[i]);
   cnn_free(e->dx);
   cnn_free(e->inputs);
-  cnn_free(e->entries);
-  cnn_free(e->table);
   cnn_free(e->ready);
   cnn_free(e);
 }
@@ -391,7 +315,7 @@ void cnn_engine_free(cnn_engine *e) {
 // Steps
 
 static cnn_node *current_node(const cnn_engine *e) {
-  return (cnn_node *)e->entries[e->current].key;
+  return (cnn_node *)e->pass.entries[e->current].key;
 }
 
 static cnn_status reserve_dx(cnn_engine *e, int n) {
@@ -419,11 +343,11 @@ static void start_hooks(cnn_engine *e) {
 
 // Asks the host to run the next hook, if there is one. True when it must.
 static bool next_hook(cnn_engine *e, const cnn_hooks *hooks, cnn_node *node) {
-  entry *x = &e->entries[e->current];
+  entry *x = &e->pass.entries[e->current];
   // By id: a hook may remove itself or others, or add some, which run in the next pass.
   for (int i = 0; hooks && i < hooks->n; i++) {
     const cnn_hook *h = &hooks->list[i];
-    cnn_tensor *g = *grad_slot(x, h->slot);
+    cnn_tensor *g = *cnn_pass_grad(x, h->slot);
     if (h->id <= e->hook || h->id > e->last_hook || !g) continue;
     e->hook = h->id;
     e->hook_slot = h->slot;
@@ -438,22 +362,41 @@ static bool next_hook(cnn_engine *e, const cnn_hooks *hooks, cnn_node *node) {
 
 static bool any_gradient(entry *x) {
   for (int i = 0; i < x->n_grads; i++)
-    if (*grad_slot(x, i)) return true;
+    if (*cnn_pass_grad(x, i)) return true;
   return false;
 }
 
 static void collect_inputs(cnn_engine *e, entry *x) {
   for (int i = x->capture; i; i = e->inputs[i - 1].next) {
     input *in = &e->inputs[i - 1];
-    cnn_tensor *g = *grad_slot(x, in->slot);
+    cnn_tensor *g = *cnn_pass_grad(x, in->slot);
     cnn_unref(in->grad);
     in->grad = g ? cnn_ref(g) : NULL;
   }
 }
 
+cnn_tensor *cnn_source_result(cnn_grad *g, int i, int op, int k) {
+  cnn_engine *e = g->f->ctx->engine;
+  const cnn_edge *edge = &g->node->edges[i];
+  cnn_node *source = edge->node;
+  cnn_tensor *t;
+  if (!source || source->op != op || edge->slot != 0 || source->hooks || g->f->status != CNN_OK)
+    return NULL;
+  entry *x = &e->pass.entries[cnn_pass_find(&e->pass, source)];
+  if (x->pending != 1 || !x->passes || x->capture || any_gradient(x)) return NULL;
+  g->f->status = cnn_node_unpack(g->f->ctx, source, source->n_in + k, &t);
+  return g->f->status == CNN_OK ? cnn_frame_own(g->f, t) : NULL;
+}
+
+void cnn_give_through(cnn_grad *g, int i, cnn_tensor *t) {
+  cnn_engine *e = g->f->ctx->engine;
+  cnn_give(g, i, t);
+  e->pass.entries[cnn_pass_find(&e->pass, g->node->edges[i].node)].through = true;
+}
+
 static cnn_status compute(cnn_engine *e) {
   cnn_node *node = current_node(e);
-  entry *x = &e->entries[e->current];
+  entry *x = &e->pass.entries[e->current];
   char name[64];
   if (node->released)
     return cnn_fail(e->ctx, CNN_STATE,
@@ -474,7 +417,7 @@ static cnn_status compute(cnn_engine *e) {
   ctx->grad_enabled = (e->flags & CNN_BACKWARD_CREATE) != 0;
   cnn_frame f;
   cnn_frame_open(&f, ctx);
-  cnn_grad g = {&f, node, node->args, x->grads ? x->grads : &x->one, e->dx, node->rng};
+  cnn_grad g = {&f, node, node->args, x->grads ? x->grads : &x->one, e->dx, node->rng, x->through};
   cnn_op_at(node->op)->op->backward(&g);
   cnn_status status = cnn_frame_close(&f);
   if (status == CNN_OK && ctx->anomaly) status = cnn_node_check_nan(ctx, node, e->dx);
@@ -533,9 +476,9 @@ static cnn_status take_hooked(cnn_engine *e, cnn_tensor *t, const cnn_tensor *ol
 }
 
 cnn_status cnn_engine_answer(cnn_engine *e, cnn_tensor *const *results, int n) {
-  entry *x = &e->entries[e->current];
+  entry *x = &e->pass.entries[e->current];
   if (e->call.hook) {
-    cnn_tensor **g = grad_slot(x, e->hook_slot), *old = *g;
+    cnn_tensor **g = cnn_pass_grad(x, e->hook_slot), *old = *g;
     if (n < 1 || !results[0]) return CNN_OK;
     CNN_TRY(take_hooked(e, results[0], old, g));
     cnn_unref(old);
@@ -587,19 +530,19 @@ static cnn_status route(cnn_engine *e) {
   for (; e->routed < node->n_in && status == CNN_OK; e->routed++) {
     const cnn_edge *edge = &node->edges[e->routed];
     if (!edge->node && !edge->leaf) continue;
-    int at = find(e, edge->node ? (void *)edge->node : (void *)edge->leaf);
+    int at = cnn_pass_find(&e->pass, edge->node ? (void *)edge->node : (void *)edge->leaf);
     if (at < 0) continue;
-    entry *to = &e->entries[at];
+    entry *to = &e->pass.entries[at];
     if (e->dx[e->routed] && to->wanted) {
       cnn_tensor *g = e->dx[e->routed];
       e->dx[e->routed] = NULL; // so that the slot may come to own it alone
-      status = accumulate(e, grad_slot(to, edge->slot), g);
+      status = accumulate(e, cnn_pass_grad(to, edge->slot), g);
       if (status != CNN_OK) {
         e->dx[e->routed] = g;
         break;
       }
       cnn_unref(g);
-      if (to->leaf) count_as_gradient(*grad_slot(to, edge->slot));
+      if (to->leaf) count_as_gradient(*cnn_pass_grad(to, edge->slot));
     }
     if (consumed_now(e, to)) status = consume(e, to);
     if (status != CNN_OK) break;
@@ -611,9 +554,9 @@ static cnn_status route(cnn_engine *e) {
 }
 
 static void drop_gradients(cnn_engine *e) {
-  entry *x = &e->entries[e->current];
+  entry *x = &e->pass.entries[e->current];
   for (int i = 0; i < x->n_grads; i++) {
-    cnn_tensor **g = grad_slot(x, i);
+    cnn_tensor **g = cnn_pass_grad(x, i);
     cnn_unref(*g);
     *g = NULL;
   }
@@ -652,8 +595,8 @@ static cnn_status own_gradient(cnn_engine *e, cnn_tensor *leaf, cnn_tensor **slo
 
 // Everything that can fail, for every leaf, before the first .grad changes.
 static cnn_status prepare_leaves(cnn_engine *e) {
-  for (int k = 0; k < e->n_entries; k++) {
-    entry *x = &e->entries[k];
+  for (int k = 0; k < e->pass.n; k++) {
+    entry *x = &e->pass.entries[k];
     if (!x->leaf || !x->one) continue;
     cnn_tensor *leaf = (cnn_tensor *)x->key;
     if (!leaf->grad) {
@@ -693,13 +636,13 @@ static cnn_status finish_leaves(cnn_engine *e) {
   e->ctx->grad_enabled = (e->flags & CNN_BACKWARD_CREATE) != 0;
   e->ctx->kind = CNN_KIND_GRADIENT;
   cnn_status status = CNN_OK;
-  for (int k = 0; k < e->n_entries && e->n_inputs == 0 && status == CNN_OK; k++) {
-    entry *x = &e->entries[k];
+  for (int k = 0; k < e->pass.n && e->n_inputs == 0 && status == CNN_OK; k++) {
+    entry *x = &e->pass.entries[k];
     if (x->leaf && x->one && cnn_consumer_of((cnn_tensor *)x->key)) status = consume(e, x);
   }
   if (status == CNN_OK && e->n_inputs == 0) status = prepare_leaves(e);
-  for (int k = 0; k < e->n_entries && status == CNN_OK; k++) {
-    entry *x = &e->entries[k];
+  for (int k = 0; k < e->pass.n && status == CNN_OK; k++) {
+    entry *x = &e->pass.entries[k];
     if (!x->leaf || !x->one) continue;
     if (e->n_inputs > 0) {
       collect_inputs(e, x);
@@ -717,8 +660,8 @@ static cnn_status finish_leaves(cnn_engine *e) {
 
 // Hooks of leaves run on the whole gradient, before it is added.
 static bool leaf_hook(cnn_engine *e) {
-  for (; e->leaf < e->n_entries; e->leaf++, start_hooks(e)) {
-    entry *x = &e->entries[e->leaf];
+  for (; e->leaf < e->pass.n; e->leaf++, start_hooks(e)) {
+    entry *x = &e->pass.entries[e->leaf];
     if (!x->leaf || !x->one || e->flags & CNN_BACKWARD_STOP) continue;
     e->current = e->leaf;
     if (next_hook(e, ((cnn_tensor *)x->key)->hooks, NULL)) return true;
@@ -736,8 +679,8 @@ static cnn_status step_once(cnn_engine *e) {
       return CNN_OK;
     }
     e->current = pop(e);
-    if (is_end(e, &e->entries[e->current])) {
-      collect_inputs(e, &e->entries[e->current]);
+    if (is_end(e, &e->pass.entries[e->current])) {
+      collect_inputs(e, &e->pass.entries[e->current]);
       return CNN_OK;
     }
     start_hooks(e);
@@ -746,8 +689,8 @@ static cnn_status step_once(cnn_engine *e) {
     return CNN_OK;
   case STEP_HOOKS:
     if (next_hook(e, current_node(e)->hooks, current_node(e))) return CNN_CALL;
-    collect_inputs(e, &e->entries[e->current]);
-    if (!e->entries[e->current].passes) { // an input: what lies behind it is left alone
+    collect_inputs(e, &e->pass.entries[e->current]);
+    if (!e->pass.entries[e->current].passes) { // an input: what lies behind it is left alone
       drop_gradients(e);
       e->step = STEP_NEXT;
       return CNN_OK;
@@ -755,7 +698,7 @@ static cnn_status step_once(cnn_engine *e) {
     CNN_TRY(reserve_dx(e, current_node(e)->n_in));
     e->answered = false;
     // Without a gradient there is nothing to compute, but others wait for our word.
-    e->step = any_gradient(&e->entries[e->current]) ? STEP_COMPUTE : STEP_ROUTE;
+    e->step = any_gradient(&e->pass.entries[e->current]) ? STEP_COMPUTE : STEP_ROUTE;
     return CNN_OK;
   case STEP_COMPUTE:
     if (!e->answered) CNN_TRY(compute(e));

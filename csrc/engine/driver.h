@@ -15,7 +15,7 @@
 #include "engine/registry.h"
 #include "memory/pool.h"
 
-#define CNN_DRIVER_ABI    1
+#define CNN_DRIVER_ABI    2
 #define CNN_DRIVER_SYMBOL "cnn_driver_open"
 
 typedef struct cnn_host {
@@ -42,12 +42,22 @@ typedef struct cnn_device_properties {
   bool integrated, peer_access; // whether another GPU's memory can be reached
 } cnn_device_properties;
 
+// A library that serves a device: what version, or why it does not, and own kernels do.
+enum { CNN_DEVICE_LIBRARIES = 3 };
+typedef struct cnn_device_library {
+  const char *name; // static storage
+  bool used;
+  char text[256];
+} cnn_device_library;
+
 // What was launched and moved since the counts were last cleared, of one op or in all.
 typedef struct cnn_launch_counts {
   int64_t kernels, to_device, to_host, within, syncs; // bytes but for kernels and syncs
 } cnn_launch_counts;
 
-// A kernel written by the user, compiled at run time.
+// A kernel written by the user, compiled at run time: at most so many arguments, and options of the
+// compiler.
+enum { CNN_PROGRAM_ARGS = 64, CNN_PROGRAM_OPTIONS = 32 };
 typedef struct cnn_program_arg {
   size_t size;
   union {
@@ -70,6 +80,9 @@ typedef struct cnn_driver {
   cnn_status (*properties)(cnn_context *ctx, int index, cnn_device_properties *out);
   // Whether the device has a context: since its first use, until a shutdown.
   bool (*is_used)(int index);
+  // The libraries of device `index`, opened if need be.
+  cnn_status (*libraries)(cnn_context *ctx, int index,
+                          cnn_device_library out[CNN_DEVICE_LIBRARIES]);
   // Waits until all that was asked of the device is done; raises what its kernels reported.
   cnn_status (*synchronize)(cnn_context *ctx, int index);
   // Whether each op is to be waited for, so that an error is raised by the call that made it.
@@ -78,6 +91,9 @@ typedef struct cnn_driver {
   // Whether float32 products and convolutions may round their factors to TF32. Off at first.
   void (*set_tf32)(bool on);
   bool (*allows_tf32)(void);
+  // Whether products take a ReLU along where that makes NaN 0. Off at first.
+  void (*set_fuse_relu)(bool on);
+  bool (*fuses_relu)(void);
 
   cnn_status (*stream_create)(cnn_context *ctx, int index, int priority, void **stream);
   void (*stream_destroy)(int index, void *stream);

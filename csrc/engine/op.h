@@ -166,6 +166,7 @@ typedef struct cnn_grad {
   cnn_tensor *const *dy; // gradient of each result, NULL where none came
   cnn_tensor **dx;       // to fill through cnn_give: gradient of each input
   cnn_rng rng;           // random ops: what the forward drew from
+  bool through;          // dy[0] has passed the op's own last step: cnn_give_through
 } cnn_grad;
 
 // Input or result i as the op saw it. NULL (and a failed frame) when it was changed since, or was
@@ -180,6 +181,13 @@ int cnn_n_in(const cnn_grad *g);
 int cnn_op_params(const cnn_grad *g); // arguments of the op, tensors included
 // The gradient of result i, zeros where none came.
 cnn_tensor *cnn_dy(cnn_grad *g, int i);
+// Result k of the op that made input i as its result 0, if that is `op`, and if no other gradient
+// comes to it and nobody sees this one; else NULL. Its backward is then the next to read what is
+// given, and may be spared a step.
+cnn_tensor *cnn_source_result(cnn_grad *g, int i, int op, int k);
+// Gives input i, of which cnn_source_result told, a gradient that has passed the last step of the
+// op that made it: that one's backward finds `through` set.
+void cnn_give_through(cnn_grad *g, int i, cnn_tensor *t);
 // Sets the gradient of input i: t is summed to the input's shape where the op broadcast it, and
 // cast to its dtype. NULL: no gradient. Ignored when the input needs none.
 void cnn_give(cnn_grad *g, int i, cnn_tensor *t);

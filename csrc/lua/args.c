@@ -405,6 +405,7 @@ cnn_device cnn_check_device(lua_State *L, cnn_lua *S, int i, const char *functio
   if (lua_type(L, i) != LUA_TSTRING || !cnn_device_parse(lua_tostring(L, i), &device))
     cnn_error(L, S, "%s: unknown device %s: use \"cpu\", \"meta\", \"cuda\" or \"cuda:N\"",
               function, cnn_describe(L, i, got, sizeof got));
+  if (strcmp(lua_tostring(L, i), "cuda") == 0) device.index = S->ctx.gpu;
   if (cnn_device_ready(&S->ctx, device) != CNN_OK)
     cnn_error(L, S, "%s: %s", function, S->ctx.message);
   return device;

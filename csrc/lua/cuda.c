@@ -23,9 +23,18 @@ static const cnn_driver *need_driver(lua_State *L, cnn_lua *S, const char *funct
   return driver;
 }
 
-// The index of the GPU that argument i names ("cuda:1"); the first one for nil.
+// The index of the GPU that argument i names ("cuda:1", or 1); the current one for nil.
 static int device_index(lua_State *L, cnn_lua *S, int i, const char *function) {
-  cnn_device device = {CNN_CUDA, 0};
+  cnn_device device = {CNN_CUDA, S->ctx.gpu};
+  int64_t index;
+  if (lua_type(L, i) == LUA_TNUMBER) {
+    if (!cnn_toint(L, i, &index) || index < 0 || index >= CNN_MAX_DEVICES)
+      cnn_error(L, S, "%s: GPUs have numbers from 0 on, got %g", function, lua_tonumber(L, i));
+    device.index = (uint8_t)index;
+    if (cnn_device_ready(&S->ctx, device) != CNN_OK)
+      cnn_error(L, S, "%s: %s", function, S->ctx.message);
+    return device.index;
+  }
   if (!lua_isnoneornil(L, i))
     device = cnn_check_device(L, S, i, function);
   else if (cnn_device_ready(&S->ctx, device) != CNN_OK)
@@ -33,6 +42,14 @@ static int device_index(lua_State *L, cnn_lua *S, int i, const char *function) {
   if (device.type != CNN_CUDA)
     cnn_error(L, S, "%s: %s is no GPU", function, cnn_device_name(device));
   return device.index;
+}
+
+// Argument 2 is what a mode runs.
+static void check_callable(lua_State *L, cnn_lua *S, const char *function) {
+  char got[64];
+  if (!cnn_callable(L, 2))
+    cnn_error(L, S, "%s: expected a function (or a module) to call, got %s", function,
+              cnn_describe(L, 2, got, sizeof got));
 }
 
 static handle *check_handle(lua_State *L, cnn_lua *S, int i, cnn_box_kind kind,
@@ -121,6 +138,36 @@ static int l_count(lua_State *L) {
   return 1;
 }
 
+// device_name(device, the function's name for messages): "cuda:1".
+static int l_device_name(lua_State *L) {
+  cnn_lua *S = cnn_state(L);
+  int index = device_index(L, S, 1, luaL_checkstring(L, 2));
+  lua_pushstring(L, cnn_device_name((cnn_device){CNN_CUDA, (uint8_t)index}));
+  return 1;
+}
+
+// set_device(device): what "cuda" names from now on. Gives the number of the one before.
+static int l_set_device(lua_State *L) {
+  cnn_lua *S = cnn_state(L);
+  int index = device_index(L, S, 1, "cuda.set_device");
+  lua_pushinteger(L, S->ctx.gpu);
+  S->ctx.gpu = (uint8_t)index;
+  return 1;
+}
+
+// with_device(device, fn, ...): through C, so that no coroutine leaves with it.
+static int l_with_device(lua_State *L) {
+  cnn_lua *S = cnn_state(L);
+  int index = device_index(L, S, 1, "cuda.device");
+  check_callable(L, S, "cuda.device");
+  uint8_t before = S->ctx.gpu;
+  S->ctx.gpu = (uint8_t)index;
+  int failed = lua_pcall(L, lua_gettop(L) - 2, LUA_MULTRET, 0);
+  S->ctx.gpu = before;
+  S->L = L;
+  return failed ? lua_error(L) : lua_gettop(L) - 1;
+}
+
 // driver(): its name, and whether it is simulated; nothing when none is open.
 static int l_driver(lua_State *L) {
   cnn_state(L);
@@ -165,6 +212,22 @@ static int l_properties(lua_State *L) {
   return 1;
 }
 
+// libraries(device): {name = {version =} or {reason =}, ...}
+static int l_libraries(lua_State *L) {
+  cnn_lua *S = cnn_state(L);
+  cnn_device_library all[CNN_DEVICE_LIBRARIES];
+  int index = device_index(L, S, 1, "cuda.libraries");
+  TRY(L, S, "cuda.libraries", cnn_cuda_open()->libraries(&S->ctx, index, all));
+  lua_newtable(L);
+  for (int i = 0; i < CNN_DEVICE_LIBRARIES; i++) {
+    lua_newtable(L);
+    lua_pushstring(L, all[i].text);
+    lua_setfield(L, -2, all[i].used ? "version" : "reason");
+    lua_setfield(L, -2, all[i].name);
+  }
+  return 1;
+}
+
 // synchronize(device)
 static int l_synchronize(lua_State *L) {
   cnn_lua *S = cnn_state(L);
@@ -174,7 +237,7 @@ static int l_synchronize(lua_State *L) {
   return 0;
 }
 
-// set_sync(on), allow_tf32(on): set when given; give how it was.
+// set_sync(on), allow_tf32(on), fuse_relu(on): set when given; give how it was.
 static int l_set_sync(lua_State *L) {
   const cnn_driver *driver = need_driver(L, cnn_state(L), "cuda.set_sync");
   lua_pushboolean(L, driver->is_sync());
@@ -185,6 +248,13 @@ static int l_allow_tf32(lua_State *L) {
   const cnn_driver *driver = need_driver(L, cnn_state(L), "cuda.allow_tf32");
   lua_pushboolean(L, driver->allows_tf32());
   if (!lua_isnoneornil(L, 1)) driver->set_tf32(lua_toboolean(L, 1));
+  return 1;
+}
+
+static int l_fuse_relu(lua_State *L) {
+  const cnn_driver *driver = need_driver(L, cnn_state(L), "cuda.fuse_relu");
+  lua_pushboolean(L, driver->fuses_relu());
+  if (!lua_isnoneornil(L, 1)) driver->set_fuse_relu(lua_toboolean(L, 1));
   return 1;
 }
 
@@ -254,9 +324,15 @@ static int l_counts(lua_State *L) {
 // new_stream(device, priority)
 static int l_new_stream(lua_State *L) {
   cnn_lua *S = cnn_state(L);
-  int index = device_index(L, S, 1, "cuda.Stream"), priority = (int)luaL_optinteger(L, 2, 0);
+  int index = device_index(L, S, 1, "cuda.Stream");
+  int64_t priority = 0;
+  char got[64];
+  if (!lua_isnoneornil(L, 2) && !(cnn_toint(L, 2, &priority) && priority > -100 && priority < 100))
+    return cnn_error(L, S, "cuda.Stream: priority must be an integer, got %s",
+                     cnn_describe(L, 2, got, sizeof got));
   handle *h = push_handle(L, S, CNN_BOX_STREAM, index);
-  TRY(L, S, "cuda.Stream", cnn_cuda_open()->stream_create(&S->ctx, index, priority, &h->native));
+  TRY(L, S, "cuda.Stream",
+      cnn_cuda_open()->stream_create(&S->ctx, index, (int)priority, &h->native));
   return 1;
 }
 
@@ -299,11 +375,7 @@ static int l_with_stream(lua_State *L) {
   cnn_lua *S = cnn_state(L);
   handle *h = check_stream(L, S, 1, "cuda.stream: argument 1");
   int index = h->index;
-  if (!cnn_callable(L, 2)) {
-    char got[64];
-    return cnn_error(L, S, "cuda.stream: expected a function (or a module) to call, got %s",
-                     cnn_describe(L, 2, got, sizeof got));
-  }
+  check_callable(L, S, "cuda.stream");
   void *before = S->ctx.streams[index];
   unsigned shutdowns = cnn_cuda_shutdowns();
   S->ctx.streams[index] = h->native;
@@ -506,27 +578,38 @@ static int l_record_stream(lua_State *L) {
 // new_program(device, source, name, options): options is a list of the compiler's.
 static int l_new_program(lua_State *L) {
   cnn_lua *S = cnn_state(L);
-  const char *options[16], *source = luaL_checkstring(L, 2), *name = luaL_checkstring(L, 3);
+  const char *options[CNN_PROGRAM_OPTIONS], *source = luaL_checkstring(L, 2),
+                                            *name = luaL_checkstring(L, 3);
   int index = device_index(L, S, 1, "cuda.kernel"), n = 0;
-  if (lua_istable(L, 4)) {
-    for (; n < 16; n++) {
-      lua_rawgeti(L, 4, n + 1); // stays on the stack, so that the text stays
-      if (lua_type(L, -1) != LUA_TSTRING) break;
-      options[n] = lua_tostring(L, -1);
-    }
+  luaL_checkstack(L, CNN_PROGRAM_OPTIONS + 8, "kernel");
+  for (; lua_istable(L, 4); n++) {
+    char got[64];
+    lua_rawgeti(L, 4, n + 1); // stays on the stack, so that the text stays
+    if (lua_isnil(L, -1)) break;
+    if (n == CNN_PROGRAM_OPTIONS)
+      return cnn_error(L, S, "cuda.kernel: more than %d options", CNN_PROGRAM_OPTIONS);
+    if (lua_type(L, -1) != LUA_TSTRING)
+      return cnn_error(L, S, "cuda.kernel: option %d: expected a string, got %s", n + 1,
+                       cnn_describe(L, -1, got, sizeof got));
+    options[n] = lua_tostring(L, -1);
   }
-  luaL_checkstack(L, 8, "kernel");
   handle *h = push_handle(L, S, CNN_BOX_PROGRAM, index);
   TRY(L, S, "cuda.kernel",
       cnn_cuda_open()->program_create(&S->ctx, index, source, name, options, n, &h->native));
   return 1;
 }
 
-static void read_dims(lua_State *L, int first, unsigned out[3]) {
-  for (int i = 0; i < 3; i++) out[i] = (unsigned)luaL_checkinteger(L, first + i);
+// The three sizes of a grid or block.
+static void read_dims(lua_State *L, cnn_lua *S, int first, const char *what, unsigned out[3]) {
+  for (int i = 0; i < 3; i++) {
+    int64_t size;
+    char got[64];
+    if (!cnn_toint(L, first + i, &size) || size < 1 || size > INT32_MAX)
+      cnn_error(L, S, "kernel: %s must be numbers from 1 on, got %s", what,
+                cnn_describe(L, first + i, got, sizeof got));
+    out[i] = (unsigned)size;
+  }
 }
-
-#define PROGRAM_ARGS 64
 
 // One argument of a kernel by its letter: p a pointer to what the kernel only reads, P to what it
 // writes, f d i l numbers.
@@ -564,18 +647,24 @@ static int l_launch(lua_State *L) {
   size_t n;
   const char *letters = luaL_checklstring(L, 2, &n);
   unsigned grid[3], block[3];
-  cnn_program_arg args[PROGRAM_ARGS];
+  cnn_program_arg args[CNN_PROGRAM_ARGS];
   const int first = 10;
-  read_dims(L, 3, grid);
-  read_dims(L, 6, block);
-  size_t shared = (size_t)luaL_checkinteger(L, 9);
-  if (n > PROGRAM_ARGS || lua_gettop(L) - first + 1 != (int)n)
+  int64_t shared;
+  char got[64];
+  read_dims(L, S, 3, "grid", grid);
+  read_dims(L, S, 6, "block", block);
+  if (!cnn_toint(L, 9, &shared) || shared < 0 || shared > INT32_MAX)
+    return cnn_error(L, S, "kernel: shared must be a number of bytes, got %s",
+                     cnn_describe(L, 9, got, sizeof got));
+  if (n > CNN_PROGRAM_ARGS)
+    return cnn_error(L, S, "kernel: it has more than %d parameters", CNN_PROGRAM_ARGS);
+  if (lua_gettop(L) - first + 1 != (int)n)
     return cnn_error(L, S, "kernel: it takes %d arguments, got %d", (int)n,
                      lua_gettop(L) - first + 1);
   for (int i = 0; i < (int)n; i++)
     read_program_arg(L, S, first + i, i + 1, letters[i], h->index, &args[i]);
   TRY(L, S, "cuda.kernel",
-      cnn_cuda_open()->program_launch(&S->ctx, h->native, grid, block, shared, args, (int)n,
+      cnn_cuda_open()->program_launch(&S->ctx, h->native, grid, block, (size_t)shared, args, (int)n,
                                       S->ctx.streams[h->index]));
   for (int i = 0; i < (int)n; i++)
     if (letters[i] == 'P')
@@ -591,9 +680,14 @@ void cnn_open_cuda(lua_State *L, cnn_lua *S) {
                                            {"count", l_count},
                                            {"driver", l_driver},
                                            {"properties", l_properties},
+                                           {"device_name", l_device_name},
+                                           {"set_device", l_set_device},
+                                           {"with_device", l_with_device},
+                                           {"libraries", l_libraries},
                                            {"synchronize", l_synchronize},
                                            {"set_sync", l_set_sync},
                                            {"allow_tf32", l_allow_tf32},
+                                           {"fuse_relu", l_fuse_relu},
                                            {"shutdown", l_shutdown},
                                            {"trim_pinned", l_trim_pinned},
                                            {"missing", l_missing},

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Running native modules. A Sequential is taken apart into its leaves, so that the pass can stop at
 // a leaf (out of memory) and go on there: what was computed is not computed again, and draws from
-// the generator and running statistics are not repeated.
+// the generator and running statistics are not repeated. A layer with its activation is one step.
 #include "nn/module.h"
 
 #include "base/alloc.h"
@@ -61,7 +61,9 @@ void cnn_forward_free(cnn_forward *fw) {
   cnn_free(fw);
 }
 
-static cnn_status run_leaf(cnn_context *ctx, cnn_module *m, cnn_tensor *const *in, cnn_results *r) {
+// `op`: not the leaf's own, but one that computes the next leaf, too; or -1.
+static cnn_status run_leaf(cnn_context *ctx, cnn_module *m, int op, cnn_tensor *const *in,
+                           cnn_results *r) {
   cnn_frame f;
   const char *outer = ctx->op;
   if (!outer) ctx->op = m->layer->name;
@@ -70,7 +72,10 @@ static cnn_status run_leaf(cnn_context *ctx, cnn_module *m, cnn_tensor *const *i
   // A layer that is one op has read its input for the last time then. (Whether that is one of ours
   // or the caller's, who goes on holding it, the op finds out.)
   if (!m->layer->forward) f.spent = in[0];
-  cnn_module_compute(&f, m, in, r);
+  if (op >= 0)
+    cnn_module_compute_as(&f, m, op, in, r);
+  else
+    cnn_module_compute(&f, m, in, r);
   cnn_status status = cnn_frame_close(&f);
   ctx->op = outer;
   if (status != CNN_OK) cnn_results_free(r);
@@ -97,6 +102,15 @@ static cnn_module *next_leaf(cnn_forward *fw) {
   return NULL;
 }
 
+// The entry of the leaf that follows the one on the top, in its own sequence; -1: none does.
+static int entry_behind(const cnn_forward *fw) {
+  if (fw->depth < 2) return -1;
+  const cnn_module *m = fw->stack[fw->depth - 2].m;
+  int i = fw->stack[fw->depth - 2].entry;
+  while (i < m->n_entries && !m->entries[i].child) i++;
+  return i < m->n_entries && !cnn_layer_is_sequence(m->entries[i].child->layer) ? i : -1;
+}
+
 cnn_status cnn_forward_run(cnn_forward *fw, cnn_results *r) {
   for (;;) {
     cnn_module *leaf = next_leaf(fw);
@@ -106,7 +120,12 @@ cnn_status cnn_forward_run(cnn_forward *fw, cnn_results *r) {
     if (leaf->layer->n_inputs != fw->n_in)
       return cnn_fail(fw->ctx, CNN_INVALID, "Sequential: %s does not take one tensor",
                       leaf->layer->name);
-    CNN_TRY(run_leaf(fw->ctx, leaf, fw->in, r));
+    int behind = entry_behind(fw), op = -1;
+    if (behind >= 0)
+      op = cnn_module_fuses(fw->ctx, leaf, fw->stack[fw->depth - 2].m->entries[behind].child,
+                            fw->in[0]);
+    CNN_TRY(run_leaf(fw->ctx, leaf, op, fw->in, r));
+    if (op >= 0) fw->stack[fw->depth - 2].entry = behind + 1;
     cnn_unref(leaf);
     fw->depth--;
     if (fw->depth == 0) return CNN_OK;

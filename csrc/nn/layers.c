@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "engine/node.h"
 #include "nn/module.h"
 #include "ops/ops.h"
 
@@ -190,7 +191,8 @@ static cnn_status weight_init(cnn_context *ctx, cnn_module *m) {
 // ---------------------------------------------------------------------------------------------
 // Forward
 
-static void by_op(cnn_frame *f, cnn_module *m, cnn_tensor *const *in, cnn_results *r,
+static int op_of(const cnn_module *m);
+static void by_op(cnn_frame *f, cnn_module *m, int op, cnn_tensor *const *in, cnn_results *r,
                   const cnn_arg *replace);
 
 static void identity_forward(cnn_frame *f, cnn_module *m, cnn_tensor *const *in, cnn_results *r) {
@@ -201,7 +203,7 @@ static void identity_forward(cnn_frame *f, cnn_module *m, cnn_tensor *const *in,
 static void conv2d_forward(cnn_frame *f, cnn_module *m, cnn_tensor *const *in, cnn_results *r) {
   const cnn_arg *mode = argument(m, "padding_mode"), *padding = argument(m, "padding");
   if (mode->i == 0) {
-    by_op(f, m, in, r, NULL);
+    by_op(f, m, op_of(m), in, r, NULL);
     return;
   }
   const int64_t *kernel = argument(m, "kernel_size")->ints;
@@ -221,13 +223,13 @@ static void conv2d_forward(cnn_frame *f, cnn_module *m, cnn_tensor *const *in, c
   cnn_tensor *x = cnn_do(f, pad, CNN_A_T(in[0]), CNN_A_INTS(4, pad), CNN_A_I(mode->i));
   cnn_arg replace[CNN_MAX_ARGS] = {{0}};
   replace[padding - m->args] = CNN_A_INTS(2, none);
-  if (x) by_op(f, m, &x, r, replace);
+  if (x) by_op(f, m, op_of(m), &x, r, replace);
 }
 
 // The op updates the running statistics; the count of batches is ours.
 static void batch_norm(cnn_frame *f, cnn_module *m, cnn_tensor *const *in, cnn_results *r) {
   cnn_entry *count = cnn_module_find(m, "num_batches_tracked");
-  by_op(f, m, in, r, NULL);
+  by_op(f, m, op_of(m), in, r, NULL);
   if (!m->training || !count || !count->tensor || f->ctx->replaying || f->status != CNN_OK) return;
   bool grad_enabled = f->ctx->grad_enabled;
   f->ctx->grad_enabled = false;
@@ -338,10 +340,14 @@ static bool uses_batch(const cnn_module *m) {
   return m->training || (tracks->kind == CNN_INT && tracks->i == 0);
 }
 
-// `replace` (NULL, or one per constructor argument) stands in for arguments where it is not absent.
-static void by_op(cnn_frame *f, cnn_module *m, cnn_tensor *const *in, cnn_results *r,
+static int op_of(const cnn_module *m) {
+  return parsed[m->layer - layers].op;
+}
+
+// By the layer's op, or by one whose arguments are the same. `replace` (NULL, or one per
+// constructor argument) stands in for arguments where it is not absent.
+static void by_op(cnn_frame *f, cnn_module *m, int op, cnn_tensor *const *in, cnn_results *r,
                   const cnn_arg *replace) {
-  int op = parsed[m->layer - layers].op;
   const cnn_op_entry *e = cnn_op_at(op);
   cnn_arg args[CNN_MAX_ARGS];
   cnn_tensor *out[CNN_MAX_RESULTS];
@@ -366,5 +372,33 @@ void cnn_module_compute(cnn_frame *f, cnn_module *m, cnn_tensor *const *in, cnn_
   if (m->layer->forward)
     m->layer->forward(f, m, in, r);
   else
-    by_op(f, m, in, r, NULL);
+    by_op(f, m, op_of(m), in, r, NULL);
+}
+
+// ---------------------------------------------------------------------------------------------
+// A layer and the activation behind it by one op (ops/fused.c)
+
+static const cnn_tensor *tensor_of(const cnn_module *m, const char *name) {
+  const cnn_entry *entry = cnn_module_find(m, name);
+  return entry ? entry->tensor : NULL;
+}
+
+int cnn_module_fuses(cnn_context *ctx, const cnn_module *m, const cnn_module *next, cnn_tensor *x) {
+  int op = op_of(m), behind = op_of(next);
+  if ((op != OP_linear && op != OP_conv2d) || (behind != OP_relu && behind != OP_gelu)) return -1;
+  const cnn_tensor *w = tensor_of(m, "weight");
+  if (!w) return -1;
+  if (op == OP_conv2d)
+    return behind == OP_relu && argument(m, "padding_mode")->i == 0 ? OP_conv2d_relu : -1;
+  if (w->ndim != 2) return -1;
+  if (behind == OP_relu) return OP_linear_relu;
+  if (argument(next, "approximate")->i != 1) return -1;
+  cnn_tensor *const all[] = {x, (cnn_tensor *)(uintptr_t)w,
+                             (cnn_tensor *)(uintptr_t)tensor_of(m, "bias")};
+  return cnn_wants_record(ctx, all, 3) ? OP_linear_gelu_kept : OP_linear_gelu;
+}
+
+void cnn_module_compute_as(cnn_frame *f, cnn_module *m, int op, cnn_tensor *const *in,
+                           cnn_results *r) {
+  by_op(f, m, op, in, r, NULL);
 }

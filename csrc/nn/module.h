@@ -131,6 +131,12 @@ cnn_status cnn_module_to(cnn_context *ctx, cnn_module *m, cnn_dtype dtype, const
 // One layer's forward (no container), in a frame.
 void cnn_module_compute(cnn_frame *f, cnn_module *m, cnn_tensor *const *in, cnn_results *r);
 
+// The op that computes the layer m on x together with the layer behind it, which sees nothing else;
+// -1: there is none. m then computes by that one.
+int cnn_module_fuses(cnn_context *ctx, const cnn_module *m, const cnn_module *next, cnn_tensor *x);
+void cnn_module_compute_as(cnn_frame *f, cnn_module *m, int op, cnn_tensor *const *in,
+                           cnn_results *r);
+
 // Whether the whole tree computes in C.
 bool cnn_module_is_native(const cnn_module *m);
 

@@ -11,7 +11,7 @@
 //   backward_weight(dy, x)   is linear in dy and x: conv(x, g) and backward_input(dy, g)
 //
 // A transposed convolution is backward_input itself.
-#include "ops/ops.h"
+#include "ops/fused.h"
 
 #include "engine/window.h"
 
@@ -219,7 +219,7 @@ static cnn_tensor *bias_gradient(cnn_frame *f, cnn_tensor *dy, int spatial) {
   return cnn_do(f, sum, CNN_A_T(dy), CNN_A_INTS(n, dims));
 }
 
-static void backward_conv(cnn_grad *g) {
+void cnn_backward_conv(cnn_grad *g, cnn_tensor *dy) {
   const cnn_form *x = cnn_in_form(g, INPUT), *w = cnn_in_form(g, WEIGHT);
   int n = w->ndim - 2;
   int64_t padding[2 * CNN_MAX_SPATIAL];
@@ -230,16 +230,19 @@ static void backward_conv(cnn_grad *g) {
   for (int i = 0; i < n; i++) padding[i] = window.before[i], padding[n + i] = window.after[i];
   const cnn_arg args[] = {g->args[STRIDE], CNN_A_INTS(2 * n, padding), g->args[DILATION],
                           g->args[GROUPS]};
-  if (cnn_needs(g, INPUT))
-    cnn_give(g, INPUT, backward_input(g->f, g->dy[0], cnn_in(g, WEIGHT), x, args));
+  if (cnn_needs(g, INPUT)) cnn_give(g, INPUT, backward_input(g->f, dy, cnn_in(g, WEIGHT), x, args));
   if (cnn_needs(g, WEIGHT)) {
     cnn_tensor *results[2];
-    backward_weight(g->f, g->dy[0], cnn_in(g, INPUT), w, args, cnn_needs(g, BIAS), results);
+    backward_weight(g->f, dy, cnn_in(g, INPUT), w, args, cnn_needs(g, BIAS), results);
     cnn_give(g, WEIGHT, results[0]);
     cnn_give(g, BIAS, results[1]);
   } else if (cnn_needs(g, BIAS)) {
-    cnn_give(g, BIAS, bias_gradient(g->f, g->dy[0], n));
+    cnn_give(g, BIAS, bias_gradient(g->f, dy, n));
   }
+}
+
+static void backward_conv(cnn_grad *g) {
+  cnn_backward_conv(g, g->dy[0]);
 }
 
 #define CONV_DOC                                                                                   \
@@ -276,6 +279,10 @@ CONV(conv3d, 3, "ints",
      "3-d convolution.\n"
      "input (N, C, D, H, W) or without N, weight (K, C / groups, Q, R, S), bias (K) give "
      "(N, K, D', H', W'). ")
+
+cnn_status cnn_infer_conv2d(cnn_infer *I) {
+  return infer_conv(I, 2);
+}
 
 // ---------------------------------------------------------------------------------------------
 // Transposed convolutions

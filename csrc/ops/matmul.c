@@ -4,7 +4,7 @@
 // summed over the batch dims that were broadcast. matmul_to computes both, transposing and summing
 // as it multiplies, and is its own derivative; so all of it can be differentiated any number of
 // times without a copy.
-#include "ops/ops.h"
+#include "ops/fused.h"
 
 static cnn_status refuse_bool(cnn_infer *I, const char *name) {
   if (I->dtype != CNN_BOOL) return CNN_OK;
@@ -327,7 +327,7 @@ const cnn_op cnn_op_baddbmm = {
 // ---------------------------------------------------------------------------------------------
 // linear and bilinear
 
-static cnn_status infer_linear(cnn_infer *I) {
+cnn_status cnn_infer_linear(cnn_infer *I) {
   const cnn_tensor *x = I->in[0], *w = I->in[1], *b = I->in[2];
   cnn_shape_text ts, tw;
   int64_t shape[CNN_MAX_DIMS];
@@ -351,29 +351,73 @@ static cnn_status infer_linear(cnn_infer *I) {
   return CNN_OK;
 }
 
-static void backward_linear(cnn_grad *g) {
+// dX = dY W, through the activation that made X where that is still to be done; dW = dY^T X, with
+// the sum of dY's rows for the bias.
+void cnn_backward_linear(cnn_grad *g, cnn_tensor *dy) {
   cnn_frame *f = g->f;
-  cnn_tensor *dy = g->dy[0];
   if (cnn_needs(g, 0)) {
-    cnn_tensor *w = cnn_in(g, 1);
-    cnn_give(g, 0, cnn_do(f, matmul, CNN_A_T(dy), CNN_A_T(w)));
+    cnn_tensor *w = cnn_in(g, 1), *kept = cnn_source_result(g, 0, OP_linear_gelu_kept, 1);
+    if (kept)
+      cnn_give_through(g, 0,
+                       cnn_do(f, linear_backward_gelu, CNN_A_T(dy), CNN_A_T(w), CNN_A_T(kept)));
+    else
+      cnn_give(g, 0, cnn_do(f, matmul, CNN_A_T(dy), CNN_A_T(w)));
   }
   if (cnn_needs(g, 1)) {
     const cnn_form *w = cnn_in_form(g, 1);
-    cnn_tensor *x = cnn_in(g, 0), *rows = dy;
+    cnn_tensor *x = cnn_in(g, 0), *rows = dy, *results[2];
     if (cnn_in_form(g, 0)->ndim == 1) {
       x = cnn_do(f, unsqueeze, CNN_A_T(x), CNN_A_I(0));
       rows = cnn_do(f, unsqueeze, CNN_A_T(dy), CNN_A_I(0));
     }
-    cnn_give(g, 1, matmul_to(f, rows, x, 2, w->shape, true, false));
-  }
-  if (cnn_needs(g, 2)) {
-    int64_t dims[CNN_MAX_DIMS];
-    int n = dy->ndim - 1;
-    for (int d = 0; d < n; d++) dims[d] = d;
-    cnn_give(g, 2, n == 0 ? dy : cnn_do(f, sum, CNN_A_T(dy), CNN_A_INTS(n, dims)));
+    cnn_frame_results(f, OP_linear_backward_weight,
+                      CNN_ARGS(CNN_A_T(rows), CNN_A_T(x), CNN_A_INTS(2, w->shape),
+                               CNN_A_I(cnn_needs(g, 2))),
+                      results, 2);
+    cnn_give(g, 1, results[0]);
+    cnn_give(g, 2, results[1]);
+  } else if (cnn_needs(g, 2)) {
+    cnn_give(g, 2, cnn_do(f, sum_to, CNN_A_T(dy), CNN_A_INTS(1, cnn_in_form(g, 2)->shape)));
   }
 }
+
+static void backward_linear(cnn_grad *g) {
+  cnn_backward_linear(g, g->dy[0]);
+}
+
+static cnn_status infer_linear_backward_weight(cnn_infer *I) {
+  const int64_t *shape = I->args[2].ints;
+  CNN_TRY(cnn_infer_need_float(I));
+  cnn_infer_out(I, I->dtype, 2, shape);
+  if (I->args[3].i) cnn_infer_out(I, I->dtype, 1, shape);
+  I->work = cnn_numel(I->in[0]) * shape[1];
+  return CNN_OK;
+}
+
+static void backward_linear_backward_weight(cnn_grad *g) {
+  cnn_tensor *dw = cnn_dy(g, 0);
+  if (cnn_needs(g, 0)) {
+    cnn_tensor *x = cnn_in(g, 1), *db = g->args[3].i ? g->dy[1] : NULL;
+    cnn_give(g, 0, cnn_do(g->f, linear, CNN_A_T(x), CNN_A_T(dw), CNN_A_T(db)));
+  }
+  if (cnn_needs(g, 1)) {
+    cnn_tensor *dy = cnn_in(g, 0);
+    cnn_give(g, 1, cnn_do(g->f, matmul, CNN_A_T(dy), CNN_A_T(dw)));
+  }
+}
+
+const cnn_op cnn_op_linear_backward_weight = {
+    .name = "linear_backward_weight",
+    .args = "dy:tensor input:tensor shape:shape bias:bool",
+    .doc = "Gradient of a linear layer's weight, which has that shape: dy^T input over all dims "
+           "before the last; with bias, that of the bias as a second result.",
+    .results = "dw db",
+    .saves = "dy if input, input if dy",
+    .flags = CNN_OP_INTERNAL,
+    .promote = CNN_PROMOTE_SAME,
+    .infer = infer_linear_backward_weight,
+    .backward = backward_linear_backward_weight,
+};
 
 static int choose_linear(const cnn_arg *args, int n) {
   return n > 1 && args[1].kind == CNN_TENSOR && args[1].t->ndim == 1 ? OP_linear_vector : -1;
@@ -387,7 +431,7 @@ const cnn_op cnn_op_linear = {
            "(...).",
     .saves = "input if weight, weight if input",
     .promote = CNN_PROMOTE_SAME,
-    .infer = infer_linear,
+    .infer = cnn_infer_linear,
     .backward = backward_linear,
     .choose = choose_linear,
 };

@@ -49,7 +49,8 @@ struct Options {
   long fail_alloc = 0;
   bool protect = true, strict = false, noise = false, leaks = false, quiet = false;
   bool peers = true;
-  int devices = 1;
+  int driver = CUDART_VERSION; // of CUDA that it serves; 0: there is none
+  int devices = 1, libraries = SIM_LIBRARIES_WHOLE;
 };
 Options &options();
 sim_counts &counts();

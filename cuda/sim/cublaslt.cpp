@@ -353,6 +353,9 @@ cublasStatus_t cublasLtCreate(cublasLtHandle_t *handle) {
   int count = 0;
   if (!handle) return CUBLAS_STATUS_INVALID_VALUE;
   if (cudaGetDeviceCount(&count) != cudaSuccess || count < 1) return CUBLAS_STATUS_NOT_INITIALIZED;
+  static int made;
+  if (libraries() == SIM_LIBRARIES_MISSING) return CUBLAS_STATUS_NOT_INITIALIZED;
+  if (is_exhausted(&made)) return CUBLAS_STATUS_ALLOC_FAILED;
   Context *c = new (std::nothrow) Context{MAGIC_HANDLE};
   if (!c) return CUBLAS_STATUS_ALLOC_FAILED;
   *handle = reinterpret_cast<cublasLtHandle_t>(c);
@@ -503,6 +506,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
   Pref *f = pref_of(preference);
   if (!f || wanted < 1 || !results || !count) return CUBLAS_STATUS_INVALID_VALUE;
   *count = 0;
+  if (libraries() == SIM_LIBRARIES_REFUSING) return CUBLAS_STATUS_NOT_SUPPORTED;
   cublasStatus_t s =
       problem_of(desc_of(desc), layout_of(a), layout_of(b), layout_of(c), layout_of(d), &p);
   if (s != CUBLAS_STATUS_SUCCESS) return s;

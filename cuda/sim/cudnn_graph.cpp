@@ -173,6 +173,10 @@ Ref made(int type, const Ref &graph, int engine) {
 
 cudnnStatus_t get_results(const Desc &d, int64_t wanted, int64_t *count, void *out) {
   std::vector<int> engines = {TENSOR_CORES, PLAIN};
+  if (libraries() == SIM_LIBRARIES_REFUSING) {
+    if (count) *count = 0;
+    return OK;
+  }
   if (d.one<int>(CUDNN_ATTR_ENGINEHEUR_MODE, 0) == CUDNN_HEUR_MODE_FALLBACK) engines = {SLOW};
   int64_t n = std::min<int64_t>(wanted, int64_t(engines.size()));
   for (int64_t i = 0; i < n; i++) {
@@ -350,6 +354,11 @@ cudnnStatus_t cudnnCreate(cudnnHandle_t *handle) {
   if (!handle) return refuse(CUDNN_STATUS_BAD_PARAM_NULL_POINTER, "no place for a handle");
   if (cudaGetDeviceCount(&count) != cudaSuccess || count < 1)
     return refuse(CUDNN_STATUS_NOT_INITIALIZED, "no device");
+  static int made;
+  if (libraries() == SIM_LIBRARIES_MISSING)
+    return refuse(CUDNN_STATUS_NOT_INITIALIZED, "the library is missing");
+  if (is_exhausted(&made))
+    return refuse(CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED, "no device memory");
   *handle = new (std::nothrow) cudnnContext{HANDLE, nullptr};
   return *handle ? OK : refuse(CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED, "no memory");
 }

@@ -10,8 +10,16 @@
 #include <stdint.h>
 #include <string.h>
 #include <cmath>
+#include "include/sim.h"
 
 namespace sim {
+
+// How libraries behave: SIM_LIBRARIES_*.
+int libraries();
+// Whether a library, which counts its handles in `made`, is to say that it lacks memory.
+inline bool is_exhausted(int *made) {
+  return libraries() == SIM_LIBRARIES_EXHAUSTED && ++*made <= 2;
+}
 
 enum class Elem { F32, F64, F16, BF16 };
 

@@ -27,6 +27,7 @@ struct _nvrtcProgram {
   std::vector<std::pair<std::string, std::string>> headers; // name, text
   std::vector<std::string> expressions;
   std::vector<std::string> lowered;
+  bool cubin = true; // false: compiled for an architecture that is none of a GPU's (compute_90)
 };
 
 namespace {
@@ -135,12 +136,19 @@ nvrtcResult nvrtcVersion(int *major, int *minor) {
   *minor = CUDART_VERSION % 1000 / 10;
   return NVRTC_SUCCESS;
 }
-static const int architectures[] = {75, 80, 86, 89, 90, 100, 120};
+static const std::vector<int> &architectures() {
+  static std::vector<int> known;
+  if (!known.empty()) return known;
+  const char *newest = getenv("SIM_NVRTC");
+  for (int a : {75, 80, 86, 89, 90, 100, 120})
+    if (!newest || a <= atoi(newest)) known.push_back(a);
+  return known;
+}
 nvrtcResult nvrtcGetNumSupportedArchs(int *n) {
-  return *n = sizeof architectures / sizeof *architectures, NVRTC_SUCCESS;
+  return *n = static_cast<int>(architectures().size()), NVRTC_SUCCESS;
 }
 nvrtcResult nvrtcGetSupportedArchs(int *out) {
-  memcpy(out, architectures, sizeof architectures);
+  std::copy(architectures().begin(), architectures().end(), out);
   return NVRTC_SUCCESS;
 }
 nvrtcResult nvrtcCreateProgram(nvrtcProgram *out, const char *source, const char *name, int n,
@@ -179,6 +187,18 @@ nvrtcResult nvrtcGetLoweredName(nvrtcProgram p, const char *expression, const ch
 
 nvrtcResult nvrtcCompileProgram(nvrtcProgram p, int n, const char *const *options) {
   if (!p) return NVRTC_ERROR_INVALID_PROGRAM;
+  p->cubin = true;
+  for (int i = 0; i < n; i++) {
+    const std::string o = options[i];
+    if (o.compare(0, 19, "--gpu-architecture=")) continue;
+    const int arch = atoi(o.c_str() + o.find('_') + 1);
+    const auto &known = architectures();
+    if (std::find(known.begin(), known.end(), arch) == known.end()) {
+      p->log = "nvrtc: error: invalid value for --gpu-architecture (-arch)\n";
+      return NVRTC_ERROR_INVALID_OPTION;
+    }
+    p->cubin = o.find("=compute_") == std::string::npos;
+  }
   const char *tmp = getenv("TMPDIR");
   std::string folder = std::string(tmp ? tmp : "/tmp") + "/simXXXXXX";
   if (!mkdtemp(folder.data())) return NVRTC_ERROR_INTERNAL_ERROR;
@@ -235,10 +255,10 @@ nvrtcResult nvrtcGetPTX(nvrtcProgram p, char *out) {
 }
 nvrtcResult nvrtcGetCUBINSize(nvrtcProgram p, size_t *n) {
   if (!p || !n || p->image.empty()) return NVRTC_ERROR_INVALID_PROGRAM;
-  return *n = p->image.size(), NVRTC_SUCCESS;
+  return *n = p->cubin ? p->image.size() : 0, NVRTC_SUCCESS;
 }
 nvrtcResult nvrtcGetCUBIN(nvrtcProgram p, char *out) {
-  if (!p || !out || p->image.empty()) return NVRTC_ERROR_INVALID_PROGRAM;
+  if (!p || !out || p->image.empty() || !p->cubin) return NVRTC_ERROR_INVALID_PROGRAM;
   memcpy(out, p->image.data(), p->image.size());
   return NVRTC_SUCCESS;
 }

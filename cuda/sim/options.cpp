@@ -25,12 +25,14 @@ static size_t parse_bytes(const char *s) {
   return n > 0 ? static_cast<size_t>(n) : 0;
 }
 
-static int parse_word(const char *name, const char *words[3], int otherwise) {
+static int parse_word(const char *name, const std::vector<const char *> &words, int otherwise) {
   const char *s = getenv(name);
   if (!s) return otherwise;
-  for (int i = 0; i < 3; i++)
-    if (!strcmp(s, words[i])) return i;
-  fprintf(stderr, "sim: %s=%s: use %s, %s or %s\n", name, s, words[0], words[1], words[2]);
+  for (size_t i = 0; i < words.size(); i++)
+    if (!strcmp(s, words[i])) return static_cast<int>(i);
+  fprintf(stderr, "sim: %s=%s: use one of", name, s);
+  for (const char *word : words) fprintf(stderr, " %s", word);
+  fprintf(stderr, "\n");
   return otherwise;
 }
 
@@ -44,14 +46,18 @@ Options &options() {
   static bool read = false;
   if (!read) {
     read = true;
-    const char *orders[] = {"forward", "reverse", "random"}, *modes[] = {"eager", "lazy", "random"};
-    o.order = parse_word("SIM_ORDER", orders, o.order);
-    o.streams = parse_word("SIM_STREAMS", modes, o.streams);
+    o.order = parse_word("SIM_ORDER", {"forward", "reverse", "random"}, o.order);
+    o.streams = parse_word("SIM_STREAMS", {"eager", "lazy", "random"}, o.streams);
+    o.libraries =
+        parse_word("SIM_LIBRARIES", {"whole", "missing", "exhausted", "refusing"}, o.libraries);
     if (const char *s = getenv("SIM_SEED")) o.seed = strtoull(s, nullptr, 0);
     if (const char *s = getenv("SIM_MEMORY")) o.memory = parse_bytes(s);
     if (const char *s = getenv("SIM_CONTEXT")) o.context = parse_bytes(s);
     if (const char *s = getenv("SIM_FAIL_ALLOC")) o.fail_alloc = atol(s);
-    if (const char *s = getenv("SIM_DEVICES")) o.devices = std::max(1, std::min(8, atoi(s)));
+    if (const char *s = getenv("SIM_DEVICES")) o.devices = std::max(0, std::min(8, atoi(s)));
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+    if (visible && (!*visible || *visible == '-')) o.devices = 0;
+    if (const char *s = getenv("SIM_DRIVER")) o.driver = atoi(s);
     o.protect = parse_flag("SIM_PROTECT", o.protect);
     o.peers = parse_flag("SIM_PEERS", o.peers);
     o.strict = parse_flag("SIM_STRICT", o.strict);
@@ -62,6 +68,11 @@ Options &options() {
     if (o.leaks) atexit(report_leaks);
   }
   return o;
+}
+
+int libraries() {
+  Api api(true);
+  return options().libraries;
 }
 
 sim_counts &counts() {
@@ -161,6 +172,10 @@ void sim_set_noise(int on) {
 void sim_set_quiet(int on) {
   Api api(true);
   options().quiet = on;
+}
+void sim_set_libraries(int mode) {
+  Api api(true);
+  options().libraries = mode;
 }
 int sim_set_devices(int n) {
   Api api(true);

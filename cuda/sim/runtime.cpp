@@ -270,7 +270,7 @@ cudaError_t cudaPeekAtLastError(void) {
   return e ? e : take_last_error(false);
 }
 cudaError_t cudaDriverGetVersion(int *v) {
-  return *v = CUDART_VERSION, cudaSuccess;
+  return *v = options().driver, cudaSuccess;
 }
 cudaError_t cudaRuntimeGetVersion(int *v) {
   return *v = CUDART_VERSION, cudaSuccess;
@@ -616,8 +616,10 @@ cudaError_t cudaMemset2DAsync(void *p, size_t pitch, int value, size_t width, si
 cudaError_t cudaGetDeviceCount(int *n) {
   Api api;
   if (!n) return fail(cudaErrorInvalidValue);
+  *n = 0;
+  if (options().driver < CUDART_VERSION) return fail(cudaErrorInsufficientDriver);
   *n = options().devices;
-  return cudaSuccess;
+  return *n ? cudaSuccess : fail(cudaErrorNoDevice);
 }
 cudaError_t cudaSetDevice(int device) {
   Api api;

@@ -32,17 +32,12 @@ function cuda.is_simulated()
   return simulated or false
 end
 
--- The GPU that "cuda" means, "cuda:0" at first.
-local current = 0
-
--- "cuda:1", or a GPU's number (from 0, as every GPU tool counts them).
+-- "cuda:1", or a GPU's number (from 0, as every GPU tool counts them); nil is the current one.
 local function device_name(name, device)
-  if device == nil then return ("cuda:%d"):format(current) end
-  if type(device) == "number" then device = ("cuda:%d"):format(device) end
-  if type(device) ~= "string" or device:sub(1, 4) ~= "cuda" then
+  if device ~= nil and type(device) ~= "number" and (type(device) ~= "string" or device:sub(1, 4) ~= "cuda") then
     fail(("cuda.%s: expected a GPU's number or name (\"cuda:0\"), got %s"):format(name, describe(device)))
   end
-  return device
+  return native.device_name(device, "cuda." .. name)
 end
 
 local COUNTERS = {
@@ -51,8 +46,10 @@ local COUNTERS = {
   memory_stats = memory.memory_stats, memory_summary = memory.memory_summary,
   reset_peak_memory_stats = core.reset_peak_memory_stats,
   mem_get_info = core.mem_get_info, synchronize = memory.synchronize,
-  get_device_properties = native.properties,
+  get_device_properties = native.properties, libraries = native.libraries,
 }
+-- (libraries: which of them serve a GPU, by name: {version =}, or {reason =} why own kernels compute in
+-- place of it. Opens cublaslt, cudnn and nvrtc.)
 for name, f in pairs(COUNTERS) do
   cuda[name] = function(device) return f(device_name(name, device)) end
 end
@@ -61,6 +58,10 @@ end
 function cuda.empty_cache(device)
   native.trim_pinned()
   return core.empty_cache(device_name("empty_cache", device))
+end
+
+function cuda.memory_snapshot(device, file)
+  return require("cnn.record").memory_snapshot { device = device_name("memory_snapshot", device), file = file }
 end
 
 function cuda.set_per_process_memory_fraction(fraction, device)
@@ -77,17 +78,21 @@ function cuda.get_device_capability(device)
   return p.major, p.minor
 end
 
+-- The number of the GPU that "cuda" names, and this module's functions mean when none is named. 0 at
+-- first.
 function cuda.current_device()
-  native.properties(device_name("current_device"), "cuda.current_device")
-  return current
+  return tonumber(device_name("current_device"):match("%d+"))
 end
 
--- Sets the GPU that this module's functions mean when none is named.
 function cuda.set_device(device)
-  local name = device_name("set_device", device)
-  native.properties(name, "cuda.set_device")
-  current = tonumber(name:match(":(%d+)$")) or 0
+  native.set_device(device_name("set_device", device))
 end
+
+-- cnn.cuda.device(d, fn, ...): fn(...) with d as the current GPU; gives fn's results.
+function cuda.device(device, fn, ...)
+  return native.with_device(device_name("device", device), fn, ...)
+end
+
 
 -- Whether every op is waited for, so that an error is raised by the line that made it. Gives how it
 -- was.
@@ -96,6 +101,11 @@ cuda.set_sync = native.set_sync
 -- Whether products and convolutions of float32 may round their factors to TF32, several times faster
 -- and with 10 bits of mantissa. Off at first. Gives how it was.
 cuda.allow_tf32 = native.allow_tf32
+
+-- Whether the ReLU behind a linear layer or a convolution in a Sequential is left to the library: one
+-- pass over the result less. But cuBLASLt's ReLU of NaN is 0, which hides what has gone wrong (cuDNN
+-- doesn't say). Off at first. Gives how it was.
+cuda.fuse_relu = native.fuse_relu
 
 -- A list of the ops that have no kernel here.
 cuda.missing_ops = native.missing
@@ -196,7 +206,17 @@ local LETTERS = {
   ["uint64_t"] = "l", ["int32_t"] = "i", ["uint32_t"] = "i", ["long"] = "l", ["unsigned long"] = "l",
 }
 
--- The letters of the parameters of a kernel, from its source.
+-- The dtypes that a pointer may point to, by what the source calls its elements. Others are not checked.
+local POINTEES = {
+  float = "float32", double = "float64", half = "float16", __half = "float16", __nv_bfloat16 = "bfloat16",
+  bool = "bool", char = "int8", ["signed char"] = "int8", int8_t = "int8", short = "int16", int16_t = "int16",
+  ["unsigned char"] = "uint8", uint8_t = "uint8", int = "int32", int32_t = "int32", unsigned = "int32",
+  ["unsigned int"] = "int32", uint32_t = "int32", long = "int64", ["long long"] = "int64", int64_t = "int64",
+  ["unsigned long long"] = "int64", ["unsigned long"] = "int64", uint64_t = "int64", size_t = "int64",
+}
+
+-- The letters of the parameters of a kernel, from its source; and the dtypes that its pointers take, by
+-- position.
 local function letters_of(source, name)
   local plain = source:gsub("//[^\n]*", " "):gsub("/%*.-%*/", " ")
   local list
@@ -207,12 +227,13 @@ local function letters_of(source, name)
   if not list then
     fail(("cuda.kernel: the source has no kernel \"%s\" (__global__ void %s(...))"):format(name, name))
   end
-  local letters, i = {}, 0
+  local letters, dtypes, i = {}, {}, 0
   for parameter in (list .. ","):gmatch("%s*(.-)%s*,") do
     if parameter ~= "" then
       i = i + 1
       if parameter:find("*", 1, true) then
         letters[i] = parameter:find("^const%s") and "p" or "P"
+        dtypes[i] = POINTEES[parameter:gsub("^const%s+", ""):match("^(.-)%s*%*")]
       else
         local kind = parameter:gsub("^const%s+", ""):gsub("%s+[%w_]+$", ""):gsub("%s+", " ")
         letters[i] = LETTERS[kind] or fail(("cuda.kernel: %s: parameter %d is \"%s\": use pointers, float, double, "
@@ -220,7 +241,7 @@ local function letters_of(source, name)
       end
     end
   end
-  return table.concat(letters)
+  return table.concat(letters), dtypes
 end
 
 local function three(what, v)
@@ -243,9 +264,9 @@ function cuda.kernel(source, name, ...)
     end
   end
   local o = options.read("cuda.kernel", { "device", "options" }, ...)
-  local letters = letters_of(source, name)
+  local letters, dtypes = letters_of(source, name)
   local program = native.new_program(device_name("kernel", o.device), source, name, o.options)
-  programs[program] = { name = name, letters = letters }
+  programs[program] = { name = name, letters = letters, dtypes = dtypes }
   return program
 end
 
@@ -254,9 +275,17 @@ function native.program_metatable.__call(program, where, ...)
     fail("kernel: argument 1: expected {grid =, block =, shared =}, got " .. describe(where))
   end
   options.check("kernel", where, { "grid", "block", "shared" })
+  local this = programs[program]
+  for i, dtype in pairs(this.dtypes) do
+    local x = select(i, ...)
+    if core.is_tensor(x) and x.dtype ~= dtype and not (dtype == "uint8" and x.dtype == "bool") then
+      fail(("kernel: argument %d is %s, the kernel's parameter takes %s: convert it, e.g. x:to(\"%s\")"):format(
+        i, x.dtype, dtype, dtype))
+    end
+  end
   local gx, gy, gz = three("grid", where.grid)
   local bx, by, bz = three("block", where.block)
-  return native.launch(program, programs[program].letters, gx, gy, gz, bx, by, bz, where.shared or 0, ...)
+  return native.launch(program, this.letters, gx, gy, gz, bx, by, bz, where.shared or 0, ...)
 end
 
 function native.program_metatable.__tostring(program)

@@ -335,6 +335,12 @@ return {
     end
     return entry
   end)(),
+  conv2d_relu = (function() -- (csrc/ops/fused.c; its gradient: spec/nn_spec.lua)
+    local entry = conv_entry(2)
+    entry.no_difference = true
+    entry.ref = function(...) return nd.map(function(v) return v < 0 and 0 or v end, conv(...)) end
+    return entry
+  end)(),
   conv3d = conv_entry(3),
   conv_backward_input = {
     plugin = true, dtypes = "float", dense = false, ref = backward_input,

@@ -257,6 +257,22 @@ return {
     },
     large = { with(S(T { 205, 210 }, T { 200, 210 }, T { 200 }), long), S(T { 10, 20, 33 }, T { 65, 33 }, T { 65 }) },
   },
+  linear_backward_weight = {
+    plugin = true, dtypes = "float",
+    samples = {
+      S(T { 3, 5 }, T { 3, 4 }, { 5, 4 }, true), S(T { 3, 5 }, T { 3, 4 }, { 5, 4 }, false),
+      S(T { 2, 3, 5 }, T { 2, 3, 4 }, { 5, 4 }, true), S(T { 2, 1, 3, 2 }, T { 2, 1, 3, 4 }, { 2, 4 }, true),
+      S(T { 1, 1 }, T { 1, 1 }, { 1, 1 }, true), S(T { 0, 5 }, T { 0, 4 }, { 5, 4 }, true),
+      S(T { 3, 0 }, T { 3, 4 }, { 0, 4 }, true), S(T { 3, 5 }, T { 3, 0 }, { 5, 0 }, true),
+      with(S(T { 70, 9 }, T { 70, 19 }, { 9, 19 }, true), long),
+    },
+    ref = function(dy, x, shape, bias)
+      local dw = sum_to(nd.matmul(turned(dy, true), x), shape)
+      if bias then return dw, sum_to(dy, { shape[1] }) end
+      return dw
+    end,
+    large = with(S(T { 210, 205 }, T { 210, 200 }, { 205, 200 }, true), { tol = 8 }),
+  },
   linear_vector = {
     dtypes = "real", refuses = "is bool",
     samples = { S(T { 3, 4 }, T { 4 }), S(T { 3, 4 }, T { 4 }, T {}), S(T { 4 }, T { 4 }, T {}),

@@ -14,11 +14,18 @@
 //   SIM_PROTECT=0|1                    device memory is closed while host code runs (default 1)
 //   SIM_STRICT=0|1                     reports what is legal but unwise: threads that leave before
 //                                      a barrier, __activemask; cudaFree does not wait (default 0)
-//   SIM_DEVICES=n                      number of devices, 1 to 8 (default 1)
+//   SIM_DEVICES=n                      number of devices, 0 to 8 (default 1); an empty
+//                                      CUDA_VISIBLE_DEVICES hides them
 //   SIM_PEERS=0|1                      devices can reach each other's memory (default 1)
+//   SIM_DRIVER=version (12020)         the CUDA that the driver serves; 0: there is no driver
 //   SIM_NOISE=0|1                      approximate functions (__expf ...) err by up to 2 ulp
 //   SIM_LEAKS=0|1                      reports live device allocations at exit
 //   SIM_QUIET=0|1                      reports are counted, not printed
+//   SIM_LIBRARIES=whole|missing|exhausted|refusing   what cuBLASLt and cuDNN answer: as they do;
+//                                      that a part of them is missing; when one is opened, that
+//                                      there is no memory for it, the first two times; that they
+//                                      have no algorithm
+//   SIM_NVRTC=arch (80)                the newest architecture that NVRTC knows
 //   SIM_CATCH=0|1                      says which kernel was running when the process crashes. The
 //                                      simulator touches no signal unless asked by this
 //
@@ -37,6 +44,12 @@ extern "C" {
 #endif
 
 enum { SIM_ORDER_FORWARD, SIM_ORDER_REVERSE, SIM_ORDER_RANDOM };
+enum {
+  SIM_LIBRARIES_WHOLE,
+  SIM_LIBRARIES_MISSING,
+  SIM_LIBRARIES_EXHAUSTED,
+  SIM_LIBRARIES_REFUSING
+};
 enum { SIM_STREAMS_EAGER, SIM_STREAMS_LAZY, SIM_STREAMS_RANDOM };
 
 SIM_API void sim_set_order(int order);
@@ -50,6 +63,7 @@ SIM_API void sim_set_protect(int on);
 SIM_API void sim_set_strict(int on);
 SIM_API void sim_set_noise(int on);
 SIM_API void sim_set_quiet(int on);
+SIM_API void sim_set_libraries(int mode);
 SIM_API int sim_set_devices(int n); // only before the first use of a device; returns 0 if refused
 
 // "plain", "asan" or "check".

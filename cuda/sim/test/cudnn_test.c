@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "dnn.h"
+#include "dnn_disk.h"
 #include "library.h"
 
 static cuda_dnn *dnn;
@@ -408,25 +409,39 @@ static void disk(void) {
   CHECK(run_with("/proc/no/such/folder", &p));
   CHECK(run_with("", &p));
   unlink(path);
-  // The user's folder: only for plans that took long, so nothing here; relative ones don't count.
-  char *home = getenv("HOME") ? strdup(getenv("HOME")) : NULL;
-  char *xdg = getenv("XDG_CACHE_HOME") ? strdup(getenv("XDG_CACHE_HOME")) : NULL;
-  setenv("XDG_CACHE_HOME", base, 1);
   CHECK(run_with(NULL, &p));
-  setenv("XDG_CACHE_HOME", "relative", 1);
-  setenv("HOME", base, 1);
-  CHECK(run_with(NULL, &p));
-  unsetenv("XDG_CACHE_HOME");
-  unsetenv("HOME");
-  CHECK(run_with(NULL, &p));
-  CHECK(access("relative", F_OK) != 0);
-  if (home) setenv("HOME", home, 1);
-  if (xdg) setenv("XDG_CACHE_HOME", xdg, 1);
-  free(home), free(xdg);
   char command[64];
   snprintf(command, sizeof command, "rm -rf '%s'", base);
   CHECK(system(command) == 0);
   drop(&p);
+}
+
+// The user's folder, by the environment.
+static bool folder_is(const char *cache, const char *xdg, const char *home, const char *expected) {
+  const char *names[] = {"CNN_CACHE_DIR", "XDG_CACHE_HOME", "HOME"}, *values[] = {cache, xdg, home};
+  char *before[3];
+  for (int i = 0; i < 3; i++) {
+    before[i] = getenv(names[i]) ? strdup(getenv(names[i])) : NULL;
+    values[i] ? setenv(names[i], values[i], 1) : unsetenv(names[i]);
+  }
+  char *folder = dnn_disk_folder(NULL);
+  bool good = expected ? folder && strcmp(folder, expected) == 0 : !folder;
+  free(folder);
+  for (int i = 0; i < 3; i++) {
+    before[i] ? setenv(names[i], before[i], 1) : unsetenv(names[i]);
+    free(before[i]);
+  }
+  return good;
+}
+
+static void folders(void) {
+  CHECK(folder_is("here", "/x", "/h", "here/cudnn"));
+  CHECK(folder_is("", "/x", "/h", NULL));
+  CHECK(folder_is(NULL, "/x", "/h", "/x/cnn/cudnn"));
+  CHECK(folder_is(NULL, "relative", "/h", "/h/.cache/cnn/cudnn"));
+  CHECK(folder_is(NULL, NULL, "/h", "/h/.cache/cnn/cudnn"));
+  CHECK(folder_is(NULL, NULL, "relative", NULL));
+  CHECK(folder_is(NULL, NULL, NULL, NULL));
 }
 
 int main(void) {
@@ -443,6 +458,7 @@ int main(void) {
   many_shapes();
   captured();
   disk();
+  folders();
   CHECK(sim_faults() == 0);
   cuda_dnn_destroy(dnn);
   cudaStreamDestroy(stream);

@@ -1,0 +1,260 @@
+-- SPDX-License-Identifier: MIT
+-- GPUs' libraries and the plugin's door: what is told when something is missing, too old or of another
+-- build, and that own kernels compute then. On the simulator, whose libraries can be told to fail.
+local cnn = require "cnn"
+local helper = require "spec.helper"
+local cuda = cnn.cuda
+
+if not cuda.is_available() or not cuda.is_simulated() then return end
+
+local plugin = os.getenv "CNN_CUDA_PLUGIN"
+
+-- What a script prints in a process of its own, in an environment.
+local function run(environment, script)
+  return (helper.run("local cnn = require 'cnn'\nlocal cuda = cnn.cuda\n" .. script, environment))
+end
+
+-- A product, a linear layer and a convolution with their gradients, against the CPU.
+local WORK = [[
+  local function work(device)
+    cnn.manual_seed(1)
+    local list, sums = {}, {}
+    local function new(...)
+      local t = cnn.randn(...):to(device):detach():requires_grad_()
+      list[#list + 1] = t
+      return t
+    end
+    local y = cnn.linear(new(5, 30), new(16, 30), new(16)):matmul(new(16, 3))
+    local z = cnn.conv2d(new(2, 3, 8, 8), new(4, 3, 3, 3), new(4), 1, 1)
+    local loss = y:square():sum() + z:square():sum()
+    loss:backward()
+    for i, t in ipairs(list) do sums[i] = t.grad:cpu() end
+    return sums
+  end
+  local cpu, gpu = work "cpu", work "cuda"
+  for i, g in ipairs(cpu) do
+    assert((gpu[i] - g):abs():max():item() <= 1e-4 * g:abs():max():item(), i)
+  end
+]]
+
+describe("libraries of a GPU", function()
+  it("are told with their versions", function()
+    for name, l in pairs(cuda.libraries()) do
+      assert.truthy(l.version and l.version:find "^%d+%.%d+", name)
+      assert.is_nil(l.reason)
+    end
+    assert.truthy(cuda.libraries().cublaslt and cuda.libraries().cudnn and cuda.libraries().nvrtc)
+  end)
+
+  for mode, words in pairs {
+    ["SIM_LIBRARIES=missing"] = { "NOT_INITIALIZED", "the library is missing" },
+    ["CNN_CUDA_LIBRARIES=none"] = { "CNN_CUDA_LIBRARIES=none", "CNN_CUDA_LIBRARIES=none" },
+  } do
+    it("are told with what is wrong, and own kernels compute: " .. mode, function()
+      local text = run(mode, WORK .. [[
+        local l = cuda.libraries()
+        print(l.cublaslt.reason, l.cudnn.reason, l.cublaslt.version or l.cudnn.version)
+      ]])
+      assert.truthy(text:find(words[1], 1, true) and text:find(words[2], 1, true) and text:find("nil", 1, true), text)
+    end)
+  end
+
+  it("that have no algorithm leave the work to own kernels", function()
+    assert.equal("done\n", run("SIM_LIBRARIES=refusing", WORK .. "print 'done'"))
+  end)
+
+  it("that lacked memory are tried again", function()
+    assert.equal("ALLOC_FAILED true\nALLOC_FAILED true\n nil\n", run("SIM_LIBRARIES=exhausted", [[
+      for _ = 1, 3 do
+        local l = cuda.libraries()
+        print((l.cublaslt.reason or ""):match "[%u_]*$" .. " " .. tostring(l.cudnn.reason and true))
+      end
+    ]]):gsub("CUBLAS_STATUS_", ""))
+  end)
+end)
+
+describe("kernels of one's own", function()
+  local source = [[
+    extern "C" __global__ void twice(const float *x, float *y, int n) {
+      int i = blockIdx.x * blockDim.x + threadIdx.x;
+      if (i < n) y[i] = 2 * x[i];
+    }]]
+
+  it("are compiled for an older GPU where NVRTC doesn't know this one", function()
+    assert.equal("6\n", run("SIM_NVRTC=80", ("local k = cuda.kernel([[%s]], 'twice')"):format(source) .. [[
+      local x, y = cnn.ones(3, { device = "cuda" }), cnn.zeros(3, { device = "cuda" })
+      k({ grid = 1, block = 32 }, x, y, 3)
+      print(y:sum():item())
+    ]]))
+  end)
+
+  it("check what they are given", function()
+    local k = cuda.kernel(source, "twice")
+    local x, y = cnn.ones(3, { device = "cuda" }), cnn.zeros(3, { device = "cuda" })
+    local where = { grid = 1, block = 32 }
+    helper.raises("argument 1: expected {grid =, block =, shared =}, got the number 1", k, 1, x, y, 3)
+    helper.raises("unknown option \"gird\"", k, { gird = 1, block = 1 }, x, y, 3)
+    helper.raises("grid must be numbers from 1 on, got the number 0", k, { grid = 0, block = 1 }, x, y, 3)
+    helper.raises("block must be numbers from 1 on, got the number 1.5", k, { grid = 1, block = { 1, 1.5 } }, x, y, 3)
+    helper.raises("shared must be a number of bytes", k, { grid = 1, block = 1, shared = -1 }, x, y, 3)
+    helper.raises("argument 1 is float64, the kernel's parameter takes float32: convert it, e.g. x:to(\"float32\")", k,
+      where, x:double(), y, 3)
+    helper.raises("argument 3: expected a number", k, where, x, y, y)
+    helper.raises("must be a tensor, not the number 1", k, where, 1, y, 3)
+    helper.raises("it takes 3 arguments, got 2", k, where, x, y)
+    helper.raises("CUDA: ", k, { grid = 1, block = 4096 }, x, y, 3)
+    helper.raises("argument 1: expected a string, got nil", cuda.kernel, nil, "twice")
+    helper.raises("argument 2: expected a string, got the number 1", cuda.kernel, source, 1)
+    helper.raises("option 2: expected a string, got the number 2", cuda.kernel, source, "twice",
+      { options = { "-DN=1", 2 } })
+    local many = {}
+    for i = 1, 33 do many[i] = "-DN" .. i .. "=1" end
+    helper.raises("more than 32 options", cuda.kernel, source, "twice", { options = many })
+    k(where, x, y, 3)
+    assert.equal(6, y:sum():item())
+  end)
+end)
+
+describe("cnn.cuda", function()
+  it("checks devices", function()
+    for _, name in ipairs { "memory_allocated", "memory_stats", "mem_get_info", "empty_cache", "synchronize",
+      "get_device_properties", "get_device_name", "get_device_capability", "set_device", "current_stream",
+      "default_stream", "libraries", "reset_peak_memory_stats", "memory_snapshot" } do
+      helper.raises("cuda." .. name, cuda[name], {})
+      helper.raises("expected a GPU's number or name", cuda[name], "cpu")
+      helper.raises("is not available: there", cuda[name], 9)
+      helper.raises("GPUs have numbers from 0 on, got -1", cuda[name], -1)
+      helper.raises("GPUs have numbers from 0 on, got 0.5", cuda[name], 0.5)
+    end
+    helper.raises("unknown device", cuda.memory_allocated, "cuda:x")
+    helper.raises("expected a function", cuda.device, 0, 1)
+    helper.raises("oops", cuda.device, 0, function() error "oops" end)
+    helper.raises("priority must be an integer, got the string \"low\"", cuda.Stream, { priority = "low" })
+    helper.raises("unknown option \"prority\"", cuda.Stream, { prority = 1 })
+    helper.raises("expected a number from 0 to 1", cuda.set_per_process_memory_fraction, 2)
+    helper.raises("expected a stream", cuda.set_stream, 1)
+    helper.raises("argument 1 (fn)", cuda.count_launches, 1)
+    helper.raises("record: expected a stream", function() cuda.Event():record(1) end)
+    helper.raises("wait_event: expected an event", function() cuda.Stream():wait_event(1) end)
+  end)
+
+  it("means one GPU by \"cuda\"", function()
+    assert.equal("cuda:1 1 cuda:1 cuda:0 cuda:1\n", run("SIM_DEVICES=2", [[
+      local function where() return cnn.zeros(1, { device = "cuda" }).device end
+      cuda.set_device(1)
+      local a, b, c = where(), cuda.current_device(), cnn.ones(1):cuda().device
+      print(a, b, c, cuda.device(0, where), where())
+    ]]):gsub("\t", " "))
+  end)
+end)
+
+describe("the plugin", function()
+  local function reason(environment)
+    return run(environment, [[
+      local ok, why = cuda.is_available()
+      assert(ok == false and cuda.device_count() == 0)
+      assert(select(2, pcall(cnn.zeros, 1, { device = "cuda" })):find("not available: " .. why, 1, true))
+      for _, f in ipairs { cuda.Event, cuda.synchronize, cuda.memory_allocated, cuda.get_device_name, cuda.Stream } do
+        assert(select(2, pcall(f)):find(why, 1, true))
+      end
+      print(why)
+    ]])
+  end
+
+  it("says why it can't be used", function()
+    for environment, why in pairs {
+      ["CNN_CUDA_PLUGIN=none"] = "the environment switches it off",
+      ["CNN_CUDA_PLUGIN=/nowhere/x.so"] = "there is no /nowhere/x.so",
+      ["CNN_CUDA_PLUGIN=/dev/null"] = "can't be loaded",
+      ["SIM_DEVICES=0"] = "there is a driver, but no GPU that it serves",
+      ["CUDA_VISIBLE_DEVICES="] = "there is a driver, but no GPU that it serves",
+      ["SIM_DRIVER=0"] = "there is no NVIDIA driver",
+      ["SIM_DRIVER=11040"] = "the NVIDIA driver is too old: it serves CUDA 11.4, this is CUDA ",
+    } do
+      assert.truthy(reason(environment):find(why, 1, true), environment .. ": " .. reason(environment))
+    end
+  end)
+
+  it("refuses the core of another build", function()
+    local has_ffi, ffi = pcall(require, "ffi")
+    if not has_ffi then return end
+    ffi.cdef [[
+      typedef struct { int abi, op_count; uint64_t names; size_t sizes[3]; void *functions[3]; } spec_cuda_host;
+      const char *cnn_driver_open(const spec_cuda_host *host, void *driver);
+    ]]
+    local library, host = ffi.load(plugin), ffi.new "spec_cuda_host"
+    local function open() return ffi.string(library.cnn_driver_open(host, ffi.new("char[4096]"))) end
+    assert.truthy(open():find("of another version than the core: build both anew", 1, true))
+  end)
+end)
+
+-- ---------------------------------------------------------------------------------------------
+-- What libraries take along
+
+describe("a layer and what follows it", function()
+  local nn = cnn.nn
+
+  -- What fn launched, by op: { op = kernels }.
+  local function launches(fn)
+    local counts = cuda.count_launches(fn)
+    local by_op = {}
+    for name, c in pairs(counts.by_op) do
+      if c.kernels > 0 then by_op[name] = c.kernels end
+    end
+    return by_op
+  end
+
+  local function gelu() return nn.GELU { approximate = "tanh" } end
+
+  it("is one call of cuBLASLt, and so is each gradient", function()
+    local model = nn.Sequential(nn.Linear(16, 32), gelu(), nn.Linear(32, 8)):to("cuda")
+    local x = cnn.randn(4, 16):to("cuda"):requires_grad_()
+    local y
+    assert.same({ linear_gelu_kept = 1, linear = 1 }, launches(function() y = model(x) end))
+    local dy = cnn.ones_like(y)
+    assert.same({ linear_backward_gelu = 1, linear_backward_weight = 2, matmul = 1 },
+      launches(function() y:backward(dy) end))
+    assert.same({ linear_gelu = 1, linear = 1 }, launches(function() cnn.no_grad(model, x) end))
+    -- GELU's argument is kept in rows of whole 16 bytes
+    model = nn.Sequential(nn.Linear(16, 30), gelu()):to("cuda")
+    assert.same({ linear_gelu_kept = 2 }, launches(function() model(x) end))
+  end)
+
+  it("goes by its parts where the library has no algorithm", function()
+    assert.equal("3 2 2\n", run("SIM_LIBRARIES=refusing", [[
+      local nn = cnn.nn
+      local model = nn.Sequential(nn.Linear(16, 32), nn.GELU { approximate = "tanh" }, nn.Linear(32, 8)):to("cuda")
+      local x = cnn.randn(4, 16):to("cuda")
+      local by_op = cuda.count_launches(function() model(x):sum():backward() end).by_op
+      print(by_op.linear_gelu_kept.kernels, by_op.linear.kernels, by_op.linear_backward_gelu.kernels)
+    ]]):gsub("\t", " "))
+  end)
+
+  it("has its ReLU in it only by leave: the library's ReLU of NaN is 0", function()
+    local model = nn.Sequential(nn.Linear(4, 8), nn.ReLU()):to("cuda")
+    local conv = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU()):to("cuda")
+    local x, image = cnn.randn(3, 4):to("cuda"), cnn.randn(2, 1, 5, 5):to("cuda")
+    assert.is_false(cuda.fuse_relu())
+    assert.same({ linear_relu = 2 }, launches(function() model(x) end))
+    assert.same({ conv2d_relu = 2 }, launches(function() conv(image) end))
+    local y, z = model(x):detach():cpu(), conv(image):detach():cpu()
+    assert.is_true(model(x * (0 / 0)):isnan():all():item())
+    assert.is_false(cuda.fuse_relu(true))
+    assert.same({ linear_relu = 1 }, launches(function() model(x) end))
+    assert.same({ conv2d_relu = 1 }, launches(function() conv(image) end))
+    assert.is_true((model(x):detach():cpu() - y):abs():max():item() < 1e-6)
+    assert.is_true((conv(image):detach():cpu() - z):abs():max():item() < 1e-5)
+    assert.is_true(cuda.fuse_relu(false))
+  end)
+
+  it("is fused in half types with sums in float", function()
+    local k = 2048
+    local model = nn.Sequential(nn.Linear(k, 8), gelu()):to("cuda"):to("float16")
+    model[1].weight:detach():fill_(1)
+    model[1].bias:detach():fill_(0)
+    -- 2048 ones and one more: in float16 the sum stops at 2048
+    local x = cnn.ones(1, k):to("float16"):to("cuda")
+    x[{ 1, 1 }] = 3
+    assert.equal(2050, cnn.no_grad(model, x)[{ 1, 1 }]:item())
+  end)
+end)

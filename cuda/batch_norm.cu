@@ -8,10 +8,9 @@
 // always the same, and writes what the second pass needs of each channel.
 //
 // Moments: four (or a vector of) elements have their own mean and squared deviations, which are
-// joined (Chan, Golub, LeVeque, "Updating formulae and a pairwise algorithm for computing sample
-// variances", 1979). A thread joins few of them: parts are short. And all are taken from the first
-// element of the channel on, so that nothing is lost where the mean is large.
-#include "kernel.cuh"
+// joined (moments.cuh). A thread joins few of them: parts are short. And all are taken from the
+// first element of the channel on, so that nothing is lost where the mean is large.
+#include "moments.cuh"
 
 #include <math.h>
 
@@ -50,13 +49,9 @@ typedef struct job {
 // ---------------------------------------------------------------------------------------------
 // What is summed, of x - origin and dy
 
-template <class T> struct moments { T n, mean, m2; };
+template <class T> using moments = k_moments<T>;
 template <class T> __device__ inline moments<T> join(moments<T> a, moments<T> b) {
-  if (a.n == 0) return b;
-  if (b.n == 0) return a;
-  const T n = a.n + b.n;
-  const T delta = b.mean - a.mean, share = b.n / n;
-  return moments<T>{n, a.mean + delta * share, a.m2 + b.m2 + delta * delta * a.n * share};
+  return k_moments_join(a, b);
 }
 
 // dy and dy (x - origin).
@@ -71,7 +66,7 @@ template <class T> __device__ inline void put_sums(const job &j, int64_t n, mome
   const int64_t each = j.c * j.parts;
   to[0] = a.n;
   to[each] = a.mean;
-  to[2 * each] = a.m2;
+  to[2 * each] = a.squares;
 }
 template <class T> __device__ inline void put_sums(const job &j, int64_t n, dots<T> a) {
   T *to = static_cast<T *>(j.partial) + n;
@@ -89,15 +84,7 @@ template <class S> struct by_moments {
   }
   // Of n <= N elements.
   template <int N> __device__ static Acc of(int n, const T *x, const T *) {
-    T mean = 0, m2 = 0;
-#pragma unroll
-    for (int k = 0; k < N; k++)
-      if (k < n) mean += x[k];
-    mean /= static_cast<T>(n);
-#pragma unroll
-    for (int k = 0; k < N; k++)
-      if (k < n) m2 += (x[k] - mean) * (x[k] - mean);
-    return Acc{static_cast<T>(n), mean, m2};
+    return k_moments_of<N>(n, x);
   }
 };
 template <class S> struct by_dots {
@@ -248,7 +235,7 @@ template <class T> __global__ void __launch_bounds__(BLOCK) k_statistics(job j) 
       var = value_of(j.running_var, c, 1);
     } else if (s.n > 0) {
       mean = k_get<double>(j.dtype, j.x, c * j.x_step) + s.mean;
-      var = s.m2 / s.n;
+      var = s.squares / s.n;
       update(j.running_mean, c, j.momentum, mean);
       update(j.running_var, c, j.momentum, var * s.n / (s.n - 1));
     }

@@ -83,8 +83,10 @@ typedef struct cuda_walk {
   int64_t numel;
   int64_t shape[CNN_MAX_DIMS];
   int64_t strides[CUDA_WALK_VIEWS][CNN_MAX_DIMS]; // in elements of each view; 0 where it broadcasts
-  // Division of an index below 2^31 by shape[d] is (mulhi(i, factor[d]) + i) >> shift[d].
-  uint32_t factor[CNN_MAX_DIMS], shift[CNN_MAX_DIMS];
+  // Division of an index by shape[d] is (mulhi(i, factor[d]) + i) >> shift[d]: of 32 bits where
+  // numel is below 2^31, else of 64.
+  uint64_t factor[CNN_MAX_DIMS];
+  uint32_t shift[CNN_MAX_DIMS];
 } cuda_walk;
 
 // Over `shape`; a view with ndim 0 is the same element everywhere.

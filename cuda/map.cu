@@ -3,21 +3,51 @@
 
 #include <string.h>
 
+// The integers that have a dtype's size.
+static cnn_dtype of_size(cnn_dtype dtype) {
+  switch (cnn_dtype_size(dtype)) {
+  case 8: return CNN_I64;
+  case 4: return CNN_I32;
+  case 2: return CNN_I16;
+  default: return CNN_U8;
+  }
+}
+
+// A number's element as it is computed.
+static uint64_t computed(cnn_dtype dtype, const void *element) {
+  uint64_t bits = 0;
+  const double v = cnn_element_get(dtype, element);
+  const float f = static_cast<float>(v);
+  const int64_t i = cnn_element_get_int(dtype, element);
+  if (dtype == CNN_F64)
+    memcpy(&bits, &v, sizeof v);
+  else if (cnn_dtype_is_float(dtype))
+    memcpy(&bits, &f, sizeof f);
+  else
+    memcpy(&bits, &i, sizeof i);
+  return bits;
+}
+
+// Whether a group of elements may be loaded at once from p on.
+static bool grouped(const void *p, cnn_dtype dtype) {
+  const size_t bytes = K_GROUP * cnn_dtype_size(dtype);
+  return k_aligned(p, bytes < 16 ? bytes : 16);
+}
+
 extern "C" void cuda_map_make(k_map_form *m, const cnn_view *out, const cnn_view *const *in, int n,
-                              int widest) {
+                              bool bits) {
   const cnn_view *views[1 + K_OPERANDS] = {out};
   for (int k = 0; k < n; k++) views[1 + k] = in[k];
   cuda_walk_make(&m->walk, out->ndim, out->shape, views, 1 + n);
   m->out = out->data;
+  m->out_dtype = bits ? of_size(out->dtype) : out->dtype;
   m->numbers = m->constants = 0;
-  bool packs = cuda_walk_dense(&m->walk, 0);
-  const size_t most = 16 / static_cast<size_t>(widest);
-  packs = packs && k_aligned(out->data, most * cnn_dtype_table[out->dtype].bits / 8);
+  m->packs = cuda_walk_dense(&m->walk, 0) && grouped(out->data, out->dtype);
   for (int k = 0; k < n; k++) {
-    const size_t size = cnn_dtype_table[in[k]->dtype].bits / 8;
     m->in[k] = in[k]->data;
+    m->dtype[k] = bits ? of_size(in[k]->dtype) : in[k]->dtype;
     if (cnn_view_is_number(in[k])) {
-      memcpy(&m->number[k], in[k]->data, size);
+      m->number[k] = computed(m->dtype[k], in[k]->data);
       m->in[k] = nullptr;
       m->numbers |= 1u << k;
     } else if (m->walk.numel > 1 && cuda_walk_constant(&m->walk, 1 + k)) {
@@ -25,8 +55,16 @@ extern "C" void cuda_map_make(k_map_form *m, const cnn_view *out, const cnn_view
       // element of an argument that is changed in place.)
       m->constants |= 1u << k;
     } else {
-      packs = packs && cuda_walk_dense(&m->walk, 1 + k) && k_aligned(in[k]->data, most * size);
+      m->packs = m->packs && cuda_walk_dense(&m->walk, 1 + k) && grouped(in[k]->data, in[k]->dtype);
     }
   }
-  m->packs = packs;
+}
+
+extern "C" void cuda_map_params(const cnn_call *call, cnn_dtype dtype, uint64_t params[4]) {
+  double elements[4] = {};
+  dtype = cnn_dtype_computed(dtype);
+  cnn_number_params(call, dtype, elements);
+  for (size_t i = 0; i < 4; i++)
+    params[i] =
+        computed(dtype, reinterpret_cast<const char *>(elements) + i * cnn_dtype_size(dtype));
 }

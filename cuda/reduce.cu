@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Kernels of ops/reduce.c: a fold each, and how it becomes the result.
+#include "moments.cuh"
 #include "reduce.cuh"
 
 #include <math.h>
@@ -25,10 +26,10 @@ extern "C" void cuda_reduce_make(k_reduce_form *f, const cnn_call *call, const c
   const int64_t along = reduced ? f->reduced.strides[0][reduced - 1] : 0;
   const bool columns = kept > 0 && f->kept.strides[0][kept - 1] == 1 && along != 1 &&
                        f->kept.shape[kept - 1] >= 16 && f->count > 1;
-  f->mode = columns ? K_REDUCE_COLUMNS : f->count > 512 ? K_REDUCE_BLOCKS : K_REDUCE_WARPS;
+  f->mode = columns ? K_REDUCE_COLUMNS : f->count > 1024 ? K_REDUCE_BLOCKS : K_REDUCE_WARPS;
   // Pieces, as long as the results alone don't fill the device.
   const int64_t blocks = columns ? (f->outputs + 31) / 32 : f->outputs;
-  const int64_t room = static_cast<int64_t>(cuda_processors(call)) * 4;
+  const int64_t room = static_cast<int64_t>(cuda_processors(call)) * 8;
   const int64_t least = columns ? PIECE / 32 : PIECE;
   int64_t pieces = 1;
   if (blocks > 0 && blocks < room && f->count >= 2 * least) {
@@ -36,9 +37,12 @@ extern "C" void cuda_reduce_make(k_reduce_form *f, const cnn_call *call, const c
     if (pieces > f->count / least) pieces = f->count / least;
     if (pieces < 1) pieces = 1;
   }
-  f->step = (f->count + pieces - 1) / pieces;
+  f->step = ((f->count + pieces - 1) / pieces + 15) / 16 * 16;
   if (f->step < 1) f->step = 1;
   f->pieces = f->count > 0 ? (f->count + f->step - 1) / f->step : 1;
+  f->vector = !columns && reduced == 1 && along == 1 && k_aligned(x->data, 16);
+  for (int d = 0; d < kept && f->vector; d++)
+    f->vector = f->kept.strides[0][d] * cnn_dtype_table[x->dtype].bits / 8 % 16 == 0;
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -85,24 +89,15 @@ template <class T_> struct fold_count {
   }
 };
 
-// Count, mean and sum of squared deviations (Welford; Chan, Golub, LeVeque 1979).
-template <class T> struct moments { T n, mean, squares; };
 template <class T_> struct fold_moments {
   typedef T_ T;
-  typedef moments<T> Acc;
+  typedef k_moments<T> Acc, Group;
   double correction;
   bool root;
   __device__ Acc zero() const { return Acc{0, 0, 0}; }
-  __device__ Acc take(Acc a, T x, int64_t) const {
-    const T n = a.n + 1, d = x - a.mean, mean = a.mean + d / n;
-    return Acc{n, mean, a.squares + d * (x - mean)};
-  }
-  __device__ Acc merge(Acc a, Acc b) const {
-    if (a.n == 0) return b;
-    if (b.n == 0) return a;
-    const T n = a.n + b.n, d = b.mean - a.mean;
-    return Acc{n, a.mean + d * (b.n / n), a.squares + b.squares + d * d * (a.n * (b.n / n))};
-  }
+  __device__ Acc take(Acc a, T x, int64_t) const { return merge(a, Acc{1, x, 0}); }
+  template <int N> __device__ Group group(const T *x) const { return k_moments_of<N>(N, x); }
+  __device__ Acc merge(const Acc &a, const Acc &b) const { return k_moments_join(a, b); }
   __device__ void store(const k_reduce_form &f, int64_t o, Acc a) const {
     const double n = static_cast<double>(f.count) - correction;
     const double v = static_cast<double>(a.squares) / (n > 0 ? n : 0);

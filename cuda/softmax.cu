@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: MIT
-// Kernels of ops/softmax.c. A line is worked on by a warp, a long one by a block, and neighbouring
-// lines along another dim by a thread each. One pass finds the largest element and the sum together
-// (Milakov, Gimelshein: "Online normalizer calculation for softmax", 2018), a second one writes.
+// Kernels of ops/softmax.c. What limits them are bytes. Dense, aligned lines of up to 8192 elements
+// (float64: 4096) are held in registers (team.cuh): x, or dy and y, are read once, the result is
+// written once.
+//
+// Of others, a line is worked on by a warp, a long one by a block, and neighbouring lines along
+// another dim by a thread each. One pass finds the largest element and the sum together (Milakov,
+// Gimelshein: "Online normalizer calculation for softmax", 2018), a second one reads again and
+// writes; the gradient likewise.
 //
 // A NaN or +inf in a line makes all of it NaN, and so do elements that are all -inf.
 #include "scalar.cuh"
@@ -64,7 +69,60 @@ __global__ void __launch_bounds__(K_BLOCK) k_softmax(job j) {
   }
 }
 
+template <class S, bool logs, int holder>
+__global__ void __launch_bounds__(K_BLOCK) k_softmax_held(job j) {
+  typedef k_held<S, holder> held;
+  typedef typename held::T T;
+  constexpr int by = held::by;
+  __shared__ T shared[32];
+  const int n = static_cast<int>(j.lines.length);
+  const T least = -static_cast<T>(INFINITY);
+  for (int64_t line = k_team_line<by>(); line < j.lines.outer.numel; line += k_team_step<by>()) {
+    int64_t at[2];
+    k_offsets<2>(j.lines.outer, line, at);
+    T v[held::count], top = least, sum = 0;
+    held::load(static_cast<const S *>(j.x) + at[1], n, v, least); // e^(least) adds nothing
+#pragma unroll
+    for (int k = 0; k < held::count; k++) top = k_max()(v[k], top);
+    top = k_team_reduce<by>(top, shared, least, k_max());
+#pragma unroll
+    for (int k = 0; k < held::count; k++) {
+      const T below = v[k] - top, power = m_exp(below);
+      v[k] = logs ? below : power;
+      sum += power;
+    }
+    sum = k_team_reduce<by>(sum, shared, T(0), k_sum());
+    const T scale = logs ? m_log(sum) : 1 / sum;
+#pragma unroll
+    for (int k = 0; k < held::count; k++) v[k] = logs ? v[k] - scale : v[k] * scale;
+    held::store(static_cast<S *>(j.out) + at[0], n, v);
+  }
+}
+
 // dx = y (dy - sum(dy y)), of the logarithm dy - e^y sum(dy).
+template <class S, bool logs, int holder>
+__global__ void __launch_bounds__(K_BLOCK) k_softmax_backward_held(job j) {
+  typedef k_held<S, holder> held;
+  typedef typename held::T T;
+  constexpr int by = held::by;
+  __shared__ T shared[32];
+  const int n = static_cast<int>(j.lines.length);
+  for (int64_t line = k_team_line<by>(); line < j.lines.outer.numel; line += k_team_step<by>()) {
+    int64_t at[3];
+    k_offsets<3>(j.lines.outer, line, at);
+    T g[held::count], y[held::count], sum = 0;
+    held::load(static_cast<const S *>(j.x) + at[1], n, g, 0); // adds nothing
+    held::load(static_cast<const S *>(j.saved) + at[2], n, y, 0);
+#pragma unroll
+    for (int k = 0; k < held::count; k++) sum += logs ? g[k] : g[k] * y[k];
+    sum = k_team_reduce<by>(sum, shared, T(0), k_sum());
+#pragma unroll
+    for (int k = 0; k < held::count; k++)
+      g[k] = logs ? g[k] - m_exp(y[k]) * sum : y[k] * (g[k] - sum);
+    held::store(static_cast<S *>(j.out) + at[0], n, g);
+  }
+}
+
 template <class S, bool logs, int by>
 __global__ void __launch_bounds__(K_BLOCK) k_softmax_backward(job j) {
   typedef k_computed<S> T;
@@ -91,13 +149,14 @@ __global__ void __launch_bounds__(K_BLOCK) k_softmax_backward(job j) {
 static int by_of(const cuda_lines *l) {
   return l->columns ? BY_THREAD : l->length > 1024 ? BY_BLOCK : BY_WARP;
 }
-static unsigned blocks_of(const cnn_call *call, int64_t n) {
-  const int64_t most = static_cast<int64_t>(cuda_processors(call)) * 32;
-  return static_cast<unsigned>(n < most ? n : most);
+
+template <class S> static int holder_of(const cuda_lines *l, const cnn_view *const *views, int n) {
+  for (int k = 0; k < n; k++)
+    if (l->stride[k] != 1 || !k_rows_aligned<S>(&l->outer, k, views[k]->data)) return HELD_NOT;
+  return k_holder_of<S>(l->length);
 }
-static unsigned grid_of(const cnn_call *call, const cuda_lines *l) {
-  const int64_t each = l->columns ? K_BLOCK : l->length > 1024 ? 1 : K_BLOCK / 32;
-  return blocks_of(call, (l->outer.numel + each - 1) / each);
+static unsigned held_grid(const cnn_call *call, const cuda_lines *l, int holder) {
+  return k_rows_grid(call, l->outer.numel, holder < HELD_BLOCK ? BY_WARP : BY_BLOCK);
 }
 
 static int dim_of(const cnn_call *call, int arg) {
@@ -113,20 +172,31 @@ template <bool logs> static cnn_status run_forward(cnn_call *call) {
   j.out = call->out[0].data;
   j.x = call->in[0].data;
   j.dtype = call->in[0].dtype;
-  const unsigned grid = grid_of(call, &j.lines);
   const int by = by_of(&j.lines);
-  return k_by_float(call, call->out[0].dtype, [&](auto out) {
-    typedef typename decltype(out)::type Out;
-    if (call->in[0].dtype == call->out[0].dtype) switch (by) {
-      case BY_THREAD:
-        return CUDA_LAUNCH(call, (k_softmax<Out, true, logs, BY_THREAD>), grid, K_BLOCK, 0, j);
-      case BY_WARP:
-        return CUDA_LAUNCH(call, (k_softmax<Out, true, logs, BY_WARP>), grid, K_BLOCK, 0, j);
-      default:
-        return CUDA_LAUNCH(call, (k_softmax<Out, true, logs, BY_BLOCK>), grid, K_BLOCK, 0, j);
-      }
-    return CUDA_LAUNCH(call, (k_softmax<Out, false, logs, BY_BLOCK>),
-                       blocks_of(call, j.lines.outer.numel), K_BLOCK, 0, j);
+  const unsigned grid = k_rows_grid(call, j.lines.outer.numel, by);
+  return k_by_float(call, call->out[0].dtype, [&](auto tag) {
+    typedef typename decltype(tag)::type Out;
+    if (call->in[0].dtype != call->out[0].dtype)
+      return CUDA_LAUNCH(call, (k_softmax<Out, false, logs, BY_BLOCK>),
+                         k_rows_grid(call, j.lines.outer.numel, BY_BLOCK), K_BLOCK, 0, j);
+    const int holder = holder_of<Out>(&j.lines, views, 2);
+    const unsigned held = held_grid(call, &j.lines, holder);
+    switch (holder) {
+    case HELD_FEW:
+      return CUDA_LAUNCH(call, (k_softmax_held<Out, logs, HELD_FEW>), held, K_BLOCK, 0, j);
+    case HELD_WARP:
+      return CUDA_LAUNCH(call, (k_softmax_held<Out, logs, HELD_WARP>), held, K_BLOCK, 0, j);
+    case HELD_BLOCK:
+      return CUDA_LAUNCH(call, (k_softmax_held<Out, logs, HELD_BLOCK>), held, K_BLOCK, 0, j);
+    default: break;
+    }
+    switch (by) {
+    case BY_THREAD:
+      return CUDA_LAUNCH(call, (k_softmax<Out, true, logs, BY_THREAD>), grid, K_BLOCK, 0, j);
+    case BY_WARP:
+      return CUDA_LAUNCH(call, (k_softmax<Out, true, logs, BY_WARP>), grid, K_BLOCK, 0, j);
+    default: return CUDA_LAUNCH(call, (k_softmax<Out, true, logs, BY_BLOCK>), grid, K_BLOCK, 0, j);
+    }
   });
 }
 
@@ -139,10 +209,22 @@ template <bool logs> static cnn_status run_backward(cnn_call *call) {
   j.x = call->in[0].data;
   j.dtype = call->in[0].dtype;
   j.saved = call->in[1].data;
-  const unsigned grid = grid_of(call, &j.lines);
+  const int by = by_of(&j.lines);
+  const unsigned grid = k_rows_grid(call, j.lines.outer.numel, by);
   return k_by_float(call, call->out[0].dtype, [&](auto tag) {
     typedef typename decltype(tag)::type S;
-    switch (by_of(&j.lines)) {
+    const int holder = holder_of<S>(&j.lines, views, 3);
+    const unsigned held = held_grid(call, &j.lines, holder);
+    switch (holder) {
+    case HELD_FEW:
+      return CUDA_LAUNCH(call, (k_softmax_backward_held<S, logs, HELD_FEW>), held, K_BLOCK, 0, j);
+    case HELD_WARP:
+      return CUDA_LAUNCH(call, (k_softmax_backward_held<S, logs, HELD_WARP>), held, K_BLOCK, 0, j);
+    case HELD_BLOCK:
+      return CUDA_LAUNCH(call, (k_softmax_backward_held<S, logs, HELD_BLOCK>), held, K_BLOCK, 0, j);
+    default: break;
+    }
+    switch (by) {
     case BY_THREAD:
       return CUDA_LAUNCH(call, (k_softmax_backward<S, logs, BY_THREAD>), grid, K_BLOCK, 0, j);
     case BY_WARP:

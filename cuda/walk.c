@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "kernel.h"
 
+__extension__ typedef unsigned __int128 wide;
+
 static int64_t stride_of(const cnn_view *v, int ndim, int d) {
   int own = d - (ndim - v->ndim);
   return own < 0 || v->shape[own] == 1 ? 0 : v->strides[own];
@@ -21,12 +23,13 @@ static void finish(cuda_walk *w) {
   }
   if (w->ndim > 0) w->ndim = last + 1;
   // Granlund, Montgomery: "Division by invariant integers using multiplication" (1994).
-  for (int d = 0; d < w->ndim && w->numel < INT32_MAX; d++) {
-    uint64_t size = w->shape[d] > 0 ? (uint64_t)w->shape[d] : 1;
+  const int bits = w->numel < INT32_MAX ? 32 : 64;
+  for (int d = 0; d < w->ndim; d++) {
+    const uint64_t size = w->shape[d] > 0 ? (uint64_t)w->shape[d] : 1;
     uint32_t s = 0;
     while (((uint64_t)1 << s) < size) s++;
     w->shift[d] = s;
-    w->factor[d] = (uint32_t)((((uint64_t)1 << 32) * (((uint64_t)1 << s) - size)) / size + 1);
+    w->factor[d] = (uint64_t)(((wide)(((uint64_t)1 << s) - size) << bits) / size + 1);
   }
 }
 

@@ -57,10 +57,12 @@ cuda:
 	@$(MAKE) $(SUB) cuda-plugin CUDA_ARCHS='$(if $(filter command line,$(origin CUDA_ARCHS)),$(CUDA_ARCHS),$(CUDA_ALL))'
 cuda-plugin: modules $(LUA_DIR)/cnn_cuda.so
 
-# What ptxas says of each kernel; that no symbol is left open but the driver's libraries'.
+# What ptxas says of each kernel. That no symbol is left open is the linker's to see (-z defs); that it
+# loads where there is no GPU, and says so, is a spec's.
 cuda-check:
 	@$(MAKE) $(SUB) cuda-plugin
-	@$(LUA) tools/ptxas.lua $(CUDA_KERNELS:=.ptxas)
+	@$(LUA) tools/ptxas.lua cuda $(CUDA_KERNELS:=.ptxas)
+	@$(TESTS) --out $(OUT) --lua $(LUA) --match cuda_plugin_spec specs
 
 # ---- On the simulator. The host objects are the same, compiled by clang; kernels are C++.
 

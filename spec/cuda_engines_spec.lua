@@ -8,6 +8,7 @@ local cuda = cnn.cuda
 if not cuda.is_available() or not cuda.is_simulated() then return end
 
 local plugin = os.getenv "CNN_CUDA_PLUGIN"
+local unpack = table.unpack or unpack -- luacheck: ignore
 
 -- What a script prints in a process of its own, in an environment.
 local function run(environment, script)
@@ -256,5 +257,125 @@ describe("a layer and what follows it", function()
     local x = cnn.ones(1, k):to("float16"):to("cuda")
     x[{ 1, 1 }] = 3
     assert.equal(2050, cnn.no_grad(model, x)[{ 1, 1 }]:item())
+  end)
+end)
+
+describe("products", function()
+  local function kernels(fn)
+    local result
+    local counts = cuda.count_launches(function() result = fn() end)
+    return counts.kernels, result
+  end
+
+  local function alike(a, b)
+    return (a:cpu():double() - b:double()):abs():max():item() <= 1e-4 * math.max(1, b:double():abs():max():item())
+  end
+
+  -- What fn gives on the GPU, against the CPU; and how many kernels that takes.
+  local function expect(count, fn, ...)
+    local there, here = {}, { ... }
+    for i, t in ipairs(here) do there[i] = t:to("cuda") end
+    local n, result = kernels(function() return fn(unpack(there)) end)
+    assert.equal(count, n)
+    assert.is_true(alike(result, fn(unpack(here))))
+  end
+
+  it("of matrices in any layout and of any rank are one call", function()
+    local a, b = cnn.randn(12, 20), cnn.randn(20, 9)
+    expect(1, function(x, y) return x:matmul(y) end, a, b)
+    expect(1, function(x, y) return x:t():matmul(y:t()) end, cnn.randn(20, 12), cnn.randn(9, 20))
+    expect(1, function(x, y) return x[{ { 2, 11 }, { 3, 18 } }]:matmul(y[{ { 1, 16 }, { 4, 9 } }]) end, a, b)
+    expect(1, function(x, y) return x[{ {}, 3 }]:matmul(y) end, cnn.randn(20, 7), b) -- a strided vector
+    expect(1, function(x, y) return x:matmul(y) end, cnn.randn(20), cnn.randn(20))
+    expect(1, function(x, y) return x:matmul(y) end, cnn.randn(6, 12, 20), cnn.randn(6, 20, 9))
+    expect(1, function(x, y) return x:matmul(y) end, cnn.randn(2, 3, 12, 20), b) -- batch dims as rows
+    expect(1, function(x, y) return x:transpose(2, 3):matmul(y) end, cnn.randn(6, 20, 12), b:expand(6, 20, 9))
+    expect(4, function(x, y) return x:matmul(y) end, cnn.randn(4, 1, 5, 6), cnn.randn(3, 6, 2)) -- a call for each of 4
+    expect(1, function(x, y, z) return z:addmm(x, y, 0.5, 2) end, a, b, cnn.randn(12, 9))
+    expect(2, function(x, y, z) return z:addmm(x, y, 0.5, 2) end, a, b, cnn.randn(9))
+    expect(1, function(x, y, z) return z:baddbmm(x, y, 0.5, 2) end, cnn.randn(5, 3, 4), cnn.randn(5, 4, 6),
+      cnn.randn(5, 3, 6))
+    expect(1, function(x, y) return cnn.einsum("bij,bjk->bik", x, y) end, cnn.randn(3, 4, 5), cnn.randn(3, 5, 6))
+  end)
+
+  it("of what is no matrix to the library are made dense first, if they are large", function()
+    local a, b = cnn.randn(128, 256), cnn.randn(128, 128)
+    local function every_second(x) return x[{ {}, { 1, -1, 2 } }] end
+    expect(2, function(x, y) return every_second(x):matmul(y) end, a, b)
+    expect(2, function(x, y) return y:matmul(every_second(x)) end, a, b)
+    expect(3, function(x, y, z) return z:addmm(every_second(x), every_second(y), 2) end, a, cnn.randn(128, 256), b)
+    expect(2, function(x, y) return cnn.linear(y, every_second(x)) end, a, b)
+    -- overlapping windows
+    expect(2, function(x, y) return x:unfold(1, 128, 1):matmul(y) end, cnn.randn(255), b)
+    expect(1, function(x, y) return every_second(x):matmul(y) end, cnn.randn(4, 8), cnn.randn(4, 4)) -- by an own kernel
+  end)
+
+  it("take views that begin anywhere", function()
+    for _, dtype in ipairs { "float32", "float64", "float16", "bfloat16" } do
+      local flat, w = cnn.randn(200):to(dtype), cnn.randn(7, 5):to(dtype)
+      for offset = 0, 3 do
+        local x, y = flat:narrow(1, 1 + offset, 35):view(5, 7), flat:to("cuda"):narrow(1, 1 + offset, 35):view(5, 7)
+        local err = (y:matmul(w:to("cuda")):cpu():double() - x:matmul(w):double()):abs():max():item()
+        assert.is_true(err <= ({ float64 = 1e-12, float32 = 1e-5, float16 = 2e-2, bfloat16 = 0.2 })[dtype])
+      end
+    end
+  end)
+
+  it("round to TF32 only by leave", function()
+    local x = cnn.full({ 8, 8 }, 1 + 2 ^ -12, { device = "cuda" })
+    local exact = x:matmul(x)[{ 1, 1 }]:item()
+    assert.is_false(cuda.allow_tf32(true))
+    local rounded = x:matmul(x)[{ 1, 1 }]:item()
+    assert.is_true(cuda.allow_tf32(false))
+    assert.is_true(exact > 8 and rounded == 8)
+    assert.equal(exact, x:matmul(x)[{ 1, 1 }]:item())
+  end)
+
+  it("of integers wrap around, of nothing are 0", function()
+    expect(1, function(x, y) return x:matmul(y) end, cnn.full({ 3, 4 }, 2 ^ 30, { dtype = "int32" }),
+      cnn.full({ 4, 2 }, 3, { dtype = "int32" }))
+    expect(1, function(x, y) return x:matmul(y) end, cnn.ones(3, 0), cnn.ones(0, 2))
+  end)
+end)
+
+describe("short memory", function()
+  it("leaves products and convolutions to ways with less workspace", function()
+    -- Workspaces of the stand-ins take a KiB and more. Here holes are left that hold the results alone.
+    assert.equal("done\n", run("SIM_LIBRARIES=whole", [[
+      local a, b = cnn.randn(8, 64), cnn.randn(64, 8)
+      local x, w, c = cnn.randn(1, 2, 5, 5), cnn.randn(2, 2, 3, 3), cnn.randn(2)
+      local function work(device, p)
+        local q = {}
+        for i, t in ipairs(p) do q[i] = t:to(device):detach():requires_grad_() end
+        local A, B, X, W, C = (table.unpack or unpack)(q)
+        return function() return A:matmul(B), cnn.conv2d(X, W, C) end
+      end
+      local here, there = work("cpu", { a, b, x, w, c }), work("cuda", { a, b, x, w, c })
+      local e1, e2 = here()
+      local results = {}
+      there() -- what is found once
+      collectgarbage() collectgarbage()
+      cnn.empty_cache "cuda"
+      cnn.set_memory_limit(cuda.memory_reserved(), "cuda")
+      local fill = {}
+      for _, size in ipairs { 2 ^ 20, 2 ^ 16, 2 ^ 12, 2 ^ 10, 2 ^ 9, 2 ^ 8 } do
+        while pcall(function() fill[#fill + 1] = cnn.empty(size / 4, { device = "cuda" }) end) do end
+      end
+      -- room for the two results, and a little more: for cuDNN's way with the least workspace, or for none
+      for _, holes in ipairs { 3, 2 } do
+        while holes > 0 do
+          table.remove(fill):free()
+          holes = holes - 1
+        end
+        local y1, y2 = there()
+        while pcall(function() fill[#fill + 1] = cnn.empty(64, { device = "cuda" }) end) do end
+        results[#results + 1] = { y1, y2 }
+      end
+      cnn.set_memory_limit(2 ^ 32, "cuda")
+      for _, r in ipairs(results) do
+        assert((r[1]:cpu() - e1):abs():max():item() < 1e-4 and (r[2]:cpu() - e2):abs():max():item() < 1e-4)
+      end
+      print "done"
+    ]]))
   end)
 end)

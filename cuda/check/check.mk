@@ -81,15 +81,16 @@ check-cudnn-plans:
 endif
 
 NVRTC_FOUND := $(and $(SIM_FOUND),$(firstword $(wildcard $(CUDA_LIB)/libnvrtc.so $(CUDA_LIB)/libnvrtc.so.*)))
-# Specs that make programs, and what they must say.
-NVRTC_SPECS := cuda_.*spec fundamentals_spec
+NVRTC_EXAMPLES := $(shell grep -rl __global__ examples)
 check-nvrtc:
 ifneq (,$(NVRTC_FOUND))
 	@$(MAKE) $(SUB) modules cuda-sim-plugin
 	@mkdir -p $(CHECK_OUT) && rm -f $(CHECK_OUT)/nvrtc
 	@export CNN_CUDA_PLUGIN=$(abspath $(SIM_OUT)/plain/cnn_cuda_sim.so) \
 	  SIM_REAL_NVRTC=$(NVRTC_FOUND) SIM_REAL_NVRTC_LOG=$(abspath $(CHECK_OUT))/nvrtc; \
-	  $(foreach s,$(NVRTC_SPECS),$(TESTS) --out $(OUT) --lua $(LUA) --match '$s' specs &&) :
+	  $(TESTS) --out $(OUT) --lua $(LUA) --match '^cuda_[sek]' specs && \
+	  eval "$$($(MAKE) -s env)" && \
+	  for f in $(NVRTC_EXAMPLES); do $(LUA) $$f >$(CHECK_OUT)/example || { cat $(CHECK_OUT)/example; exit 1; }; done
 	@for a in 80 86 89 90 100 120; do grep -q "^sm_$$a [1-9]" $(CHECK_OUT)/nvrtc || \
 	  { echo "no program was compiled for sm_$$a"; exit 1; }; done
 	@echo "NVRTC: $$(grep -c ' [1-9][0-9]* bytes' $(CHECK_OUT)/nvrtc) images, $$(grep -c ' 0 bytes' $(CHECK_OUT)/nvrtc) refused"

@@ -27,7 +27,7 @@ enum {
 typedef struct gemm_key {
   int64_t dtype, out_f32, tf32, lean, epilogue, batch, m, n, k;
   int64_t a_trans, a_ld, a_bs, b_trans, b_ld, b_bs, c_ld, c_bs, d_ld, d_bs, aux_ld;
-  int64_t a_align, b_align, c_align, d_align, bias_align;
+  int64_t a_align, b_align, c_align, d_align;
 } gemm_key;
 
 typedef struct entry entry;
@@ -164,8 +164,10 @@ static cuda_answer key_make(const cuda_gemm *g, gemm_key *key, cuda_message *why
                     .k = g->k,
                     .a_align = alignment(g->a.p),
                     .b_align = alignment(g->b.p),
-                    .d_align = alignment(g->d.p),
-                    .bias_align = epilogues[g->epilogue].bias ? alignment(g->bias) : 16};
+                    .d_align = alignment(g->d.p)};
+  // Kernels read a bias as they write D: the preference has no word for it.
+  int64_t bias_align = epilogues[g->epilogue].bias ? alignment(g->bias) : 16;
+  if (bias_align < key->d_align) key->d_align = bias_align;
   if (!orient(&g->a, g->m, g->k, &key->a_trans, &key->a_ld) ||
       !orient(&g->b, g->k, g->n, &key->b_trans, &key->b_ld))
     return cuda_refuse(why, "an operand's strides are not those of a matrix");

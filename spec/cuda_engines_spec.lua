@@ -88,32 +88,6 @@ describe("kernels of one's own", function()
       print(y:sum():item())
     ]]))
   end)
-
-  it("check what they are given", function()
-    local k = cuda.kernel(source, "twice")
-    local x, y = cnn.ones(3, { device = "cuda" }), cnn.zeros(3, { device = "cuda" })
-    local where = { grid = 1, block = 32 }
-    helper.raises("argument 1: expected {grid =, block =, shared =}, got the number 1", k, 1, x, y, 3)
-    helper.raises("unknown option \"gird\"", k, { gird = 1, block = 1 }, x, y, 3)
-    helper.raises("grid must be numbers from 1 on, got the number 0", k, { grid = 0, block = 1 }, x, y, 3)
-    helper.raises("block must be numbers from 1 on, got the number 1.5", k, { grid = 1, block = { 1, 1.5 } }, x, y, 3)
-    helper.raises("shared must be a number of bytes", k, { grid = 1, block = 1, shared = -1 }, x, y, 3)
-    helper.raises("argument 1 is float64, the kernel's parameter takes float32: convert it, e.g. x:to(\"float32\")", k,
-      where, x:double(), y, 3)
-    helper.raises("argument 3: expected a number", k, where, x, y, y)
-    helper.raises("must be a tensor, not the number 1", k, where, 1, y, 3)
-    helper.raises("it takes 3 arguments, got 2", k, where, x, y)
-    helper.raises("CUDA: ", k, { grid = 1, block = 4096 }, x, y, 3)
-    helper.raises("argument 1: expected a string, got nil", cuda.kernel, nil, "twice")
-    helper.raises("argument 2: expected a string, got the number 1", cuda.kernel, source, 1)
-    helper.raises("option 2: expected a string, got the number 2", cuda.kernel, source, "twice",
-      { options = { "-DN=1", 2 } })
-    local many = {}
-    for i = 1, 33 do many[i] = "-DN" .. i .. "=1" end
-    helper.raises("more than 32 options", cuda.kernel, source, "twice", { options = many })
-    k(where, x, y, 3)
-    assert.equal(6, y:sum():item())
-  end)
 end)
 
 describe("cnn.cuda", function()
@@ -137,6 +111,14 @@ describe("cnn.cuda", function()
     helper.raises("argument 1 (fn)", cuda.count_launches, 1)
     helper.raises("record: expected a stream", function() cuda.Event():record(1) end)
     helper.raises("wait_event: expected an event", function() cuda.Stream():wait_event(1) end)
+  end)
+
+  it("draws from the generator of all", function()
+    cuda.manual_seed_all(7)
+    local a = cnn.rand(3)
+    cuda.manual_seed(7)
+    assert.is_true(a:eq(cnn.rand(3, { device = "cuda" }):cpu()):all():item())
+    assert.equal(cuda.get_device_capability() >= 8, cuda.is_bf16_supported())
   end)
 
   it("means one GPU by \"cuda\"", function()
@@ -248,6 +230,41 @@ describe("a layer and what follows it", function()
     assert.is_true(cuda.fuse_relu(false))
   end)
 
+  it("gives the same with the library's ReLU, in any form", function()
+    local function both(fn)
+      local a = fn()
+      cuda.fuse_relu(true)
+      local b = fn()
+      cuda.fuse_relu(false)
+      for i, x in ipairs(a) do
+        assert.is_true((x:double() - b[i]:double()):abs():max():item() <= 1e-4 * (1 + x:double():abs():max():item()))
+      end
+    end
+    local function train(model, x)
+      model:zero_grad()
+      local y = model(x)
+      y:backward(cnn.ones_like(y))
+      local list = { y:detach():cpu() }
+      for _, p in ipairs(model:parameters()) do list[#list + 1] = p.grad:cpu() end
+      return list
+    end
+    cnn.manual_seed(8)
+    for _, o in ipairs { { stride = 1 }, { stride = 2, padding = 1 }, { groups = 2 }, { bias = false }, { dilation = 2 },
+      { padding = "same" } } do
+      local model = nn.Sequential(nn.Conv2d(4, 6, 3, o), nn.ReLU()):to("cuda")
+      for _, format in ipairs { "contiguous", "channels_last" } do
+        local x = cnn.randn(2, 4, 9, 8):to("cuda")
+        if format == "channels_last" then x = x:contiguous(format) end
+        both(function() return train(model, x) end)
+      end
+    end
+    for _, shape in ipairs { { 5, 8 }, { 8 }, { 2, 3, 8 }, { 1, 8 } } do
+      local model = nn.Sequential(nn.Linear(8, 7), nn.ReLU(), nn.Linear(7, 3, { bias = false }), nn.ReLU()):to("cuda")
+      local x = cnn.randn(shape):to("cuda")
+      both(function() return train(model, x) end)
+    end
+  end)
+
   it("is fused in half types with sums in float", function()
     local k = 2048
     local model = nn.Sequential(nn.Linear(k, 8), gelu()):to("cuda"):to("float16")
@@ -318,6 +335,13 @@ describe("products", function()
         local err = (y:matmul(w:to("cuda")):cpu():double() - x:matmul(w):double()):abs():max():item()
         assert.is_true(err <= ({ float64 = 1e-12, float32 = 1e-5, float16 = 2e-2, bfloat16 = 0.2 })[dtype])
       end
+    end
+  end)
+
+  it("add a bias that begins anywhere", function()
+    local x, w, flat = cnn.randn(5, 7):half(), cnn.randn(8, 7):half(), cnn.randn(12):half()
+    for offset = 1, 4 do
+      expect(1, function(a, b, c) return cnn.linear(a, b, c:narrow(1, offset, 8)) end, x, w, flat)
     end
   end)
 

@@ -2,15 +2,10 @@
 //
 // Stands in for NVRTC: writes the source to a file, has the simulator's compiler make a shared
 // object of it, and hands that out as "PTX" and as "cubin". Compiler's messages name the program
-<<<<<<< HEAD
-// and its lines, as NVRTC's do. It accepts what clang accepts as C++ with the simulator's headers,
-// which is a little more than NVRTC does (the C library is there): SIM_REAL_NVRTC has the real one
-// compile too (nvrtc_real.cpp).
-=======
 // and its lines, as NVRTC's do. Kernels call the checker (check.cpp) in every flavour: these are
 // the kernels of users. It accepts what clang accepts as C++ with the simulator's headers, which is
-// a little more than NVRTC does (the C library is there): compile with the real one too.
->>>>>>> 9fec9eecd689b8eedc9df6845ec8b8ffab474ef9
+// a little more than NVRTC does (the C library is there): SIM_REAL_NVRTC has the real one compile
+// too (nvrtc_real.cpp).
 #include <dirent.h>
 #include <nvrtc.h>
 #include <stdio.h>

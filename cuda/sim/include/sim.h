@@ -24,11 +24,8 @@
 //                                      there is no memory for it, the first two times; that they
 //                                      have no algorithm
 //   SIM_NVRTC=arch (80)                the newest architecture that NVRTC knows
-<<<<<<< HEAD
 //   SIM_REAL_NVRTC=path                the real NVRTC compiles all programs too (nvrtc_real.cpp)
-=======
 //   SIM_EXIT=status                    of a process that ends after reports; 0: its own (default)
->>>>>>> 9fec9eecd689b8eedc9df6845ec8b8ffab474ef9
 //   SIM_CATCH=0|1                      says which kernel was running when the process crashes. The
 //                                      simulator touches no signal unless asked by this
 //

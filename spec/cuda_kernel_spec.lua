@@ -373,4 +373,15 @@ describe("the simulator", function()
     assert.truthy(text:find("^true\nfalse\t[^\n]*wrong, block %(0,0,0%), thread %(7,0,0%): out of bounds[^\n]*\n35\n$"),
       text)
   end)
+
+  it("reports at the end the faults that nobody was told", function()
+    local text = helper.run([[
+      local cnn = require "cnn"
+      local k = cnn.cuda.kernel("__global__ void wrong(float *y) { y[threadIdx.x + 1] = 5; }", "wrong")
+      k({ grid = 1, block = 8 }, cnn.zeros(8, { device = "cuda" })) -- runs when the kernel is unloaded
+      os.exit(5, true)
+    ]], ("CNN_CUDA_PLUGIN=%s SIM_STREAMS=lazy SIM_EXIT=9 sh -c '\"$@\"; echo status $?' sh"):format(
+      os.getenv "CNN_CUDA_PLUGIN" or ""))
+    assert.truthy(text:find "sim: wrong, block .*status 9\n$", text)
+  end)
 end)

@@ -268,7 +268,8 @@ describe("a layer and what follows it", function()
       end
     end
     for _, shape in ipairs { { 5, 8 }, { 8 }, { 2, 3, 8 }, { 1, 8 } } do
-      local model = nn.Sequential(nn.Linear(8, 7), nn.ReLU(), nn.Linear(7, 3, { bias = false }), nn.ReLU()):to("cuda")
+      local last = nn.Linear(7, 3, { bias = false })
+      local model = nn.Sequential(nn.Linear(8, 7), nn.ReLU(), last, nn.ReLU()):to("cuda")
       local x = cnn.randn(shape):to("cuda")
       both(function() return train(model, x) end)
     end

@@ -153,7 +153,7 @@ describe("streams", function()
     cuda.set_stream(a)
     cuda.stream(b, function() cuda.set_stream(c) end)
     local name = tostring(a)
-    a, c = nil, nil
+    a, c = nil, nil -- luacheck: ignore
     collectgarbage()
     collectgarbage()
     assert.equal(name, tostring(cuda.current_stream()))

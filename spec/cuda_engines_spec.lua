@@ -258,8 +258,8 @@ describe("a layer and what follows it", function()
       return list
     end
     cnn.manual_seed(8)
-    for _, o in ipairs { { stride = 1 }, { stride = 2, padding = 1 }, { groups = 2 }, { bias = false }, { dilation = 2 },
-      { padding = "same" } } do
+    for _, o in ipairs { { stride = 1 }, { stride = 2, padding = 1 }, { groups = 2 }, { bias = false },
+      { dilation = 2 }, { padding = "same" } } do
       local model = nn.Sequential(nn.Conv2d(4, 6, 3, o), nn.ReLU()):to("cuda")
       for _, format in ipairs { "contiguous", "channels_last" } do
         local x = cnn.randn(2, 4, 9, 8):to("cuda")

@@ -38,6 +38,7 @@ static void describe(cuda_indexing *ix, const cnn_view *x, const cnn_view *indic
     index->dtype = indices[i].dtype;
     index->size = x->shape[i];
     index->step = x->strides[i];
+    index->dim = i;
   }
 }
 

@@ -16,6 +16,7 @@ typedef struct cuda_indexer {
   cnn_dtype dtype;
   int64_t strides[CNN_MAX_DIMS]; // over the space; 0 where it does not vary
   int64_t size, step;            // of the dim of x that it indexes
+  int dim;                       // its number
 } cuda_indexer;
 
 typedef struct cuda_indexing {

@@ -9,10 +9,19 @@ extern "C" void cuda_map_make(k_map_form *m, const cnn_view *out, const cnn_view
   for (int k = 0; k < n; k++) views[1 + k] = in[k];
   cuda_walk_make(&m->walk, out->ndim, out->shape, views, 1 + n);
   m->out = out->data;
-  m->numbers = m->constants = 0;
-  bool packs = cuda_walk_dense(&m->walk, 0);
-  const size_t most = 16 / static_cast<size_t>(widest);
-  packs = packs && k_aligned(out->data, most * cnn_dtype_table[out->dtype].bits / 8);
+  m->numbers = m->constants = m->along = 0;
+  const int64_t each = 16 / widest;
+  const int last = m->walk.ndim - 1;
+  bool packs = last <= 0 || m->walk.shape[last] % each == 0;
+  // Whether view k, dense along the innermost dim, is aligned wherever a pack begins.
+  const auto fits = [&](int k, const cnn_view *v) {
+    const size_t size = cnn_dtype_table[v->dtype].bits / 8;
+    for (int d = 0; d < last; d++)
+      if (m->walk.strides[k][d] % each) return false;
+    return (last < 0 || m->walk.strides[k][last] == 1) &&
+           k_aligned(v->data, static_cast<size_t>(each) * size);
+  };
+  packs = packs && fits(0, out);
   for (int k = 0; k < n; k++) {
     const size_t size = cnn_dtype_table[in[k]->dtype].bits / 8;
     m->in[k] = in[k]->data;
@@ -24,9 +33,12 @@ extern "C" void cuda_map_make(k_map_form *m, const cnn_view *out, const cnn_view
       // (Threads without work read it too: it may be no element that another writes, as the one
       // element of an argument that is changed in place.)
       m->constants |= 1u << k;
+    } else if (last > 0 && m->walk.strides[1 + k][last] == 0) {
+      m->along |= 1u << k;
     } else {
-      packs = packs && cuda_walk_dense(&m->walk, 1 + k) && k_aligned(in[k]->data, most * size);
+      packs = packs && fits(1 + k, in[k]);
     }
   }
-  m->packs = packs;
+  m->packs = packs ? m->walk.numel / each : 0;
+  if (packs) cuda_walk_pack(&m->packed, &m->walk, each);
 }

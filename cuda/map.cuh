@@ -5,8 +5,10 @@
 // that it has), `arity`, and operator(). k_map(call, f) runs it over the call's inputs and first
 // result; k_map_views over views of one's own choice.
 //
-// Dense operands of one shape are read and written 16 bytes at a time; numbers are registers; the
-// rest is walked.
+// Numbers, and what is one element everywhere, are registers. What is dense along the innermost dim
+// is read and written 16 bytes at a time, where it is aligned (and whole, if there are other dims);
+// what is one element along it, as the bias of a channel, is read once for these. The rest is
+// walked element by element.
 #ifndef CNN_CUDA_MAP_CUH
 #define CNN_CUDA_MAP_CUH
 
@@ -19,8 +21,9 @@ typedef struct k_map_form {
   const void *in[K_OPERANDS];
   uint64_t number[K_OPERANDS]; // operands in the CPU's memory: their elements
   unsigned numbers, constants; // bit k: operand k is a number; is one element on the device
-  bool packs;                  // all is dense or constant, and aligned
-  cuda_walk walk;
+  unsigned along;              // it is one element along the innermost dim
+  int64_t packs;               // of 16 bytes of the widest element; 0: all is walked by elements
+  cuda_walk walk, packed;      // by elements, by packs; offsets are in elements
 } k_map_form;
 
 template <class F, int K> struct k_operand { typedef typename F::A type; };
@@ -50,13 +53,17 @@ template <class T> __device__ inline T k_constant(const k_map_form &m, int k) {
   return v;
 }
 
+// N elements of operand k from offset `at` on.
 template <class T, int N>
-__device__ inline void k_load(const k_map_form &m, int k, int64_t pack, T constant, T *to) {
-  if ((m.numbers | m.constants) >> k & 1) {
+__device__ inline void k_load(const k_map_form &m, int k, int64_t at, T constant, T *to) {
+  const bool same = (m.numbers | m.constants) >> k & 1, along = m.along >> k & 1;
+  if (same || along) {
+    const T v = same ? constant : static_cast<const T *>(m.in[k])[at];
 #pragma unroll
-    for (int j = 0; j < N; j++) to[j] = constant;
+    for (int j = 0; j < N; j++) to[j] = v;
   } else {
-    const k_pack<T, N> p = static_cast<const k_pack<T, N> *>(m.in[k])[pack];
+    const k_pack<T, N> p =
+        *reinterpret_cast<const k_pack<T, N> *>(static_cast<const T *>(m.in[k]) + at);
 #pragma unroll
     for (int j = 0; j < N; j++) to[j] = p.v[j];
   }
@@ -87,24 +94,23 @@ template <class F> __global__ void __launch_bounds__(K_BLOCK) k_map_kernel(F f, 
   if (F::arity > 1 && same >> 1 & 1) b0 = k_constant<B>(m, 1);
   if (F::arity > 2 && same >> 2 & 1) c0 = k_constant<C>(m, 2);
   O *out = static_cast<O *>(m.out);
-  if (m.packs) {
-    const int64_t packs = m.walk.numel / N;
-    for (int64_t i = k_index(); i < packs; i += k_stride()) {
-      A a[N];
-      B b[N];
-      C c[N];
-      k_pack<O, N> r;
-      k_load<A, N>(m, 0, i, a0, a);
-      if constexpr (F::arity > 1) k_load<B, N>(m, 1, i, b0, b);
-      if constexpr (F::arity > 2) k_load<C, N>(m, 2, i, c0, c);
+  for (int64_t i = k_index(); i < m.packs; i += k_stride()) {
+    int64_t at[1 + F::arity];
+    A a[N];
+    B b[N];
+    C c[N];
+    k_pack<O, N> r;
+    k_offsets<1 + F::arity>(m.packed, i, at);
+    k_load<A, N>(m, 0, at[1], a0, a);
+    if constexpr (F::arity > 1) k_load<B, N>(m, 1, at[2], b0, b);
+    if constexpr (F::arity > 2) k_load<C, N>(m, 2, at[3], c0, c);
 #pragma unroll
-      for (int j = 0; j < N; j++)
-        r.v[j] = k_apply(f, a[j], F::arity > 1 ? b[j] : b0, F::arity > 2 ? c[j] : c0);
-      static_cast<k_pack<O, N> *>(m.out)[i] = r;
-    }
+    for (int j = 0; j < N; j++)
+      r.v[j] = k_apply(f, a[j], F::arity > 1 ? b[j] : b0, F::arity > 2 ? c[j] : c0);
+    *reinterpret_cast<k_pack<O, N> *>(out + at[0]) = r;
   }
   // What is left over, or all of it.
-  const int64_t done = m.packs ? m.walk.numel / N * N : 0;
+  const int64_t done = m.packs * N;
   for (int64_t i = done + k_index(); i < m.walk.numel; i += k_stride()) {
     int64_t at[1 + F::arity];
     k_offsets<1 + F::arity>(m.walk, i, at);
@@ -129,7 +135,7 @@ cnn_status k_map_views(const cnn_call *call, const F &f, const cnn_view *out, co
   const cnn_view *in[K_OPERANDS] = {a, b, c};
   k_map_form m;
   cuda_map_make(&m, out, in, F::arity, k_widest<F>());
-  const int64_t n = m.packs ? (m.walk.numel * k_widest<F>() + 15) / 16 : m.walk.numel;
+  const int64_t n = m.packs ? m.packs : m.walk.numel;
   return CUDA_LAUNCH(call, k_map_kernel<F>, k_grid(call, n), K_BLOCK, 0, f, m);
 }
 

@@ -260,19 +260,6 @@ static int l_shutdown(lua_State *L) {
   return 0;
 }
 
-// missing(): a list of the ops that have no kernel there.
-static int l_missing(lua_State *L) {
-  const cnn_driver *driver = need_driver(L, cnn_state(L), "cuda.missing_ops");
-  const cnn_backend *cpu = cnn_backend_of(CNN_CPU);
-  lua_newtable(L);
-  for (int i = 0, n = 0; i < cnn_op_count(); i++) {
-    if (!cpu->kernels[i] || driver->backend.kernels[i]) continue;
-    lua_pushstring(L, cnn_op_at(i)->op->name);
-    lua_rawseti(L, -2, ++n);
-  }
-  return 1;
-}
-
 // ---------------------------------------------------------------------------------------------
 // Counts
 
@@ -667,7 +654,6 @@ void cnn_open_cuda(lua_State *L, cnn_lua *S) {
                                            {"allow_tf32", l_allow_tf32},
                                            {"fuse_relu", l_fuse_relu},
                                            {"shutdown", l_shutdown},
-                                           {"missing", l_missing},
                                            {"counts_clear", l_counts_clear},
                                            {"counts", l_counts},
                                            {"new_stream", l_new_stream},

@@ -105,7 +105,6 @@ cuda.fuse_relu = native.fuse_relu
 cuda.shutdown = native.shutdown
 
 -- A list of the ops that have no kernel here.
-cuda.missing_ops = native.missing
 
 -- ---------------------------------------------------------------------------------------------
 -- Streams and events

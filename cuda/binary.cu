@@ -9,107 +9,80 @@
 #define K(c) (static_cast<T>(c))
 #define P(i) p[i]
 
-template <class S> struct f_params { k_computed<S> p[4]; };
+enum {
+#define BINARY(title, ...)  ROW_##title,
+#define COMPARE(title, ...) ROW_##title,
+#define TERNARY(title, ...) ROW_##title,
+#include "ops/binary.def"
+#undef BINARY
+#undef COMPARE
+#undef TERNARY
+};
 
-// The dtype that a call computes in: a mask comes first or second, never last.
-static cnn_dtype computed_in(const cnn_call *call) {
-  return call->in[0].dtype == CNN_BOOL ? call->in[call->n_in - 1].dtype : call->in[0].dtype;
-}
+// bool: the value of an ANY row is whether it is not 0. Storing sees to that.
+#define BINARY(title, kind, spec, forward, ...) K_ROW(title, T, 2, (T x, T y), forward)
+#define COMPARE(title, forward, doc)            K_ROW(title, bool, 2, (T x, T y), forward)
+#define TERNARY(title, kind, arguments, spec, forward, ...)                                        \
+  TERNARY_##kind(K_ROW(title, T, 3, (T x, T y, T z), forward))
+#define TERNARY_FLOAT(...) __VA_ARGS__
+#define TERNARY_REAL(...)  __VA_ARGS__
+#define TERNARY_MASKED(...)
+#define TERNARY_FILLED(...)
+#include "ops/binary.def"
+#undef BINARY
+#undef COMPARE
+#undef TERNARY
 
-template <template <class> class F, class S>
-static cnn_status run_row(const cnn_call *call, cnn_dtype dtype) {
-  double params[4];
-  F<S> f;
-  cnn_number_params(call, cnn_dtype_computed(dtype), params);
-  memcpy(static_cast<void *>(f.p), params, sizeof f.p);
-  return k_map(call, f);
-}
+template <class T> struct f_binary : k_row<T, 2> {
+  __device__ T operator()(T x, T y) const {
+    switch (this->row) {
+#define BINARY(title, kind, ...) K_ROW_CASE(title, kind, x, y)
+#define COMPARE(title, ...)      K_ROW_CASE(title, ANY, x, y)
+#define TERNARY(...)
+#include "ops/binary.def"
+#undef BINARY
+#undef COMPARE
+#undef TERNARY
+    }
+    return x;
+  }
+};
+template <class T> struct f_ternary : k_row<T, 3> {
+  __device__ T operator()(T x, T y, T z) const {
+    switch (this->row) {
+#define BINARY(...)
+#define COMPARE(...)
+#define TERNARY(title, kind, ...) TERNARY_##kind(K_ROW_CASE(title, kind, x, y, z))
+#include "ops/binary.def"
+#undef BINARY
+#undef COMPARE
+#undef TERNARY
+    }
+    return x;
+  }
+};
 
-#define RUN(title, by)                                                                             \
+#define OWN_FLOAT(title)                                    f_##title<float>
+#define OWN_REAL(title)                                     f_##title<float>
+#define OWN_ANY(title)                                      f_##title<float>
+#define OWN_BITS(title)                                     f_binary<int64_t> // has none
+#define BINARY(title, kind, ...)                            K_ROW_KERNEL(title, OWN_##kind(title), f_binary)
+#define COMPARE(title, ...)                                 K_ROW_KERNEL(title, f_##title<float>, f_binary)
+#define TERNARY(title, kind, arguments, spec, forward, ...) SELECT_##kind(title, forward)
+#define SELECT_FLOAT(title, forward)                        K_ROW_KERNEL(title, f_##title<float>, f_ternary)
+#define SELECT_REAL(title, forward)                         K_ROW_KERNEL(title, f_##title<float>, f_ternary)
+// Selections move elements without looking at them; one operand is a mask.
+#define SELECT_MASKED SELECTION
+#define SELECT_FILLED SELECTION
+#define SELECTION(title, forward)                                                                  \
+  struct f_##title {                                                                               \
+    typedef int64_t In, Out;                                                                       \
+    static constexpr int arity = 3;                                                                \
+    static constexpr bool quick = true;                                                            \
+    __device__ int64_t operator()(int64_t x, int64_t y, int64_t z) const { return forward; }       \
+  };                                                                                               \
   static cnn_status run_##title(cnn_call *call) {                                                  \
-    const cnn_dtype dtype = computed_in(call);                                                     \
-    return by(call, dtype, [&](auto tag) {                                                         \
-      return run_row<f_##title, typename decltype(tag)::type>(call, dtype);                        \
-    });                                                                                            \
-  }                                                                                                \
-  CUDA_KERNEL(title, nullptr, run_##title)
-
-#define BY_FLOAT k_by_float
-#define BY_REAL  k_by_real
-#define BY_ANY   k_by_any
-#define BY_BITS  k_by_bits
-
-// bool: the value of an ANY row is whether it is not 0. k_narrow sees to that.
-#define BINARY(title, kind, spec, forward, ...)                                                    \
-  template <class S> struct f_##title : f_params<S> {                                              \
-    typedef S Out, A, B;                                                                           \
-    static constexpr int arity = 2;                                                                \
-    __device__ S operator()(S a, S b) const {                                                      \
-      typedef k_computed<S> T;                                                                     \
-      const T *p = this->p;                                                                        \
-      const T x = k_widen(a), y = k_widen(b);                                                      \
-      (void)p;                                                                                     \
-      return k_narrow<S>(forward);                                                                 \
-    }                                                                                              \
-  };                                                                                               \
-  RUN(title, BY_##kind)
-#define COMPARE(title, forward, doc)                                                               \
-  template <class S> struct f_##title : f_params<S> {                                              \
-    typedef k_bool Out;                                                                            \
-    typedef S A, B;                                                                                \
-    static constexpr int arity = 2;                                                                \
-    __device__ k_bool operator()(S a, S b) const {                                                 \
-      const k_computed<S> x = k_widen(a), y = k_widen(b);                                          \
-      return k_bool{static_cast<uint8_t>(forward)};                                                \
-    }                                                                                              \
-  };                                                                                               \
-  RUN(title, k_by_any)
-#define TERNARY(title, kind, arguments, spec, forward, saved, dx, dy, dz, doc)                     \
-  TERNARY_##kind(title, forward)
-#define TERNARY_FLOAT(title, forward) TERNARY_OF(title, forward, k_by_float)
-#define TERNARY_REAL(title, forward)  TERNARY_OF(title, forward, k_by_real)
-#define TERNARY_OF(title, forward, by)                                                             \
-  template <class S> struct f_##title : f_params<S> {                                              \
-    typedef S Out, A, B, C;                                                                        \
-    static constexpr int arity = 3;                                                                \
-    __device__ S operator()(S a, S b, S c) const {                                                 \
-      typedef k_computed<S> T;                                                                     \
-      const T *p = this->p;                                                                        \
-      const T x = k_widen(a), y = k_widen(b), z = k_widen(c);                                      \
-      (void)p;                                                                                     \
-      return k_narrow<S>(forward);                                                                 \
-    }                                                                                              \
-  };                                                                                               \
-  RUN(title, by)
-
-// Selections move elements without looking at them.
-#define TERNARY_MASKED(title, forward)                                                             \
-  template <class S> struct f_##title {                                                            \
-    typedef S Out, B, C;                                                                           \
-    typedef k_bool A;                                                                              \
-    static constexpr int arity = 3;                                                                \
-    __device__ S operator()(k_bool a, S y, S z) const {                                            \
-      const bool x = a.v != 0;                                                                     \
-      return forward;                                                                              \
-    }                                                                                              \
-  };                                                                                               \
-  SELECTION(title)
-#define TERNARY_FILLED(title, forward)                                                             \
-  template <class S> struct f_##title {                                                            \
-    typedef S Out, A, C;                                                                           \
-    typedef k_bool B;                                                                              \
-    static constexpr int arity = 3;                                                                \
-    __device__ S operator()(S x, k_bool b, S z) const {                                            \
-      const bool y = b.v != 0;                                                                     \
-      return forward;                                                                              \
-    }                                                                                              \
-  };                                                                                               \
-  SELECTION(title)
-#define SELECTION(title)                                                                           \
-  static cnn_status run_##title(cnn_call *call) {                                                  \
-    return k_by_size(call, call->out[0].dtype, [&](auto tag) {                                     \
-      return k_map(call, f_##title<typename decltype(tag)::type>());                               \
-    });                                                                                            \
+    return k_map(call, f_##title(), true);                                                         \
   }                                                                                                \
   CUDA_KERNEL(title, nullptr, run_##title)
 

@@ -2,29 +2,28 @@
 // Kernels of ops/copy.c.
 #include "map.cuh"
 
-template <class To, class From> struct convert {
-  __device__ static To apply(From s) {
-    const k_computed<From> v = k_widen(s);
-    typedef k_computed<To> T;
-    if constexpr (k_is_bool<To>::value)
-      return k_narrow<To>(v);
-    else if constexpr (k_is_float<k_computed<From>>::value && !k_is_float<T>::value)
-      return k_to_int<To>(v);
-    else
-      return k_narrow<To>(static_cast<T>(v));
-  }
+struct f_same {
+  typedef int64_t In, Out;
+  static constexpr int arity = 1;
+  static constexpr bool quick = true;
+  __device__ int64_t operator()(int64_t x) const { return x; }
 };
 
-template <class To, class From> struct f_convert {
+// Floats become integers towards zero, within what the integer can hold; NaN becomes 0.
+template <class From, class To> struct f_convert {
+  typedef From In;
   typedef To Out;
-  typedef From A;
   static constexpr int arity = 1;
-  __device__ To operator()(From s) const { return convert<To, From>::apply(s); }
-};
-template <class S> struct f_same {
-  typedef S Out, A;
-  static constexpr int arity = 1;
-  __device__ S operator()(S s) const { return s; }
+  static constexpr bool quick = sizeof(From) == 4;
+  int64_t lowest, highest;
+  __device__ To operator()(From x) const {
+    if constexpr (k_is_float<From>::value && sizeof(To) == 8 && !k_is_float<To>::value) {
+      const int64_t v = k_to_int<int64_t>(x);
+      return v < lowest ? lowest : v > highest ? highest : v;
+    } else {
+      return static_cast<To>(x);
+    }
+  }
 };
 
 // ---------------------------------------------------------------------------------------------
@@ -103,17 +102,22 @@ static cnn_status copy_same(const cnn_call *call, const cnn_view *to, const cnn_
   return k_by_size(call, to->dtype, [&](auto tag) {
     typedef typename decltype(tag)::type S;
     if (along >= 0) return transpose<S>(call, to, from, &w, along);
-    return k_map_views(call, f_same<S>(), to, from);
+    return k_map_views(call, f_same(), true, to, from);
   });
 }
 
 cnn_status cuda_copy_view(const cnn_call *call, const cnn_view *to, const cnn_view *from) {
   if (to->dtype == from->dtype) return copy_same(call, to, from);
-  return k_by_any(call, to->dtype, [&](auto target) {
-    typedef typename decltype(target)::type To;
-    return k_by_any(call, from->dtype, [&](auto source) {
-      typedef typename decltype(source)::type From;
-      return k_map_views(call, f_convert<To, From>(), to, from);
+  return k_by_computed(call, from->dtype, [&](auto source) {
+    typedef typename decltype(source)::type From;
+    if (to->dtype == CNN_BOOL) return k_map_views(call, f_convert<From, bool>{}, false, to, from);
+    return k_by_computed(call, to->dtype, [&](auto target) {
+      typedef typename decltype(target)::type To;
+      f_convert<From, To> f;
+      f.highest =
+          to->dtype == CNN_U8 ? UINT8_MAX : INT64_MAX >> (64 - 8 * cnn_dtype_size(to->dtype));
+      f.lowest = to->dtype == CNN_U8 ? 0 : -f.highest - 1;
+      return k_map_views(call, f, false, to, from);
     });
   });
 }

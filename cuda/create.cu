@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Kernels of ops/create.c.
-#include "map.cuh"
+#include "kernel.cuh"
 
 // ---------------------------------------------------------------------------------------------
 // One value: a copy of a number that lies in the CPU's memory

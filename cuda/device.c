@@ -137,22 +137,23 @@ const cuda_fault *cuda_fault_seen(const cnn_call *call) {
 
 // Names that reports were announced under; they stay.
 #define NAMES 128
-static char names[NAMES][64];
-static int n_names;
+static char reporters[NAMES][64];
+static int n_reporters;
 
 int cuda_fault_op(const cnn_call *call) {
   const char *name = call->ctx->op ? call->ctx->op : cuda_op_names[call->id];
   int at = 0;
   pthread_mutex_lock(&lock);
-  while (at < n_names && strncmp(names[at], name, sizeof names[0] - 1) != 0) at++;
-  if (at == n_names && n_names < NAMES) snprintf(names[n_names++], sizeof names[0], "%s", name);
+  while (at < n_reporters && strncmp(reporters[at], name, sizeof reporters[0] - 1) != 0) at++;
+  if (at == n_reporters && n_reporters < NAMES)
+    snprintf(reporters[n_reporters++], sizeof reporters[0], "%s", name);
   pthread_mutex_unlock(&lock);
   return at; // NAMES: one too many
 }
 
 static cnn_status raise(cnn_context *ctx, const cuda_fault *f) {
   const char *op = ctx->op; // what waits is not what failed
-  ctx->op = f->op < NAMES ? names[f->op] : "a kernel";
+  ctx->op = f->op < NAMES ? reporters[f->op] : "a kernel";
   cnn_status status = cnn_fault_raise(ctx, &f->what);
   ctx->op = op;
   return status;

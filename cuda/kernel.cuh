@@ -164,8 +164,8 @@ template <class F> cnn_status k_by_size(const cnn_call *call, cnn_dtype dtype, F
   }
 }
 
-// N elements that are loaded and stored at once (at most 16 bytes).
-template <class T, int N> struct __align__(sizeof(T) * N) k_pack {
+// N elements that are loaded and stored at once: in pieces of 16 bytes, or all.
+template <class T, int N> struct __align__(sizeof(T) * N < 16 ? sizeof(T) * N : 16) k_pack {
   T v[N];
 };
 
@@ -213,9 +213,7 @@ template <int V> __device__ inline void k_offsets(const cuda_walk &w, int64_t i,
   if (w.numel < INT32_MAX) {
     uint32_t rest = static_cast<uint32_t>(i);
     for (int d = w.ndim - 1; d > 0; d--) {
-      const uint32_t high =
-          static_cast<uint32_t>((static_cast<uint64_t>(rest) * w.factor[d]) >> 32);
-      const uint32_t q = (high + rest) >> w.shift[d];
+      const uint32_t q = (__umulhi(rest, static_cast<uint32_t>(w.factor[d])) + rest) >> w.shift[d];
       const uint32_t r = rest - q * static_cast<uint32_t>(w.shape[d]);
 #pragma unroll
       for (int k = 0; k < V; k++) at[k] += static_cast<int64_t>(r) * w.strides[k][d];
@@ -227,15 +225,17 @@ template <int V> __device__ inline void k_offsets(const cuda_walk &w, int64_t i,
     }
     return;
   }
+  uint64_t rest = static_cast<uint64_t>(i);
   for (int d = w.ndim - 1; d > 0; d--) {
-    const int64_t q = i / w.shape[d], r = i - q * w.shape[d];
+    const uint64_t q = (__umul64hi(rest, w.factor[d]) + rest) >> w.shift[d];
+    const int64_t r = static_cast<int64_t>(rest) - static_cast<int64_t>(q) * w.shape[d];
 #pragma unroll
     for (int k = 0; k < V; k++) at[k] += r * w.strides[k][d];
-    i = q;
+    rest = q;
   }
   if (w.ndim > 0) {
 #pragma unroll
-    for (int k = 0; k < V; k++) at[k] += i * w.strides[k][0];
+    for (int k = 0; k < V; k++) at[k] += static_cast<int64_t>(rest) * w.strides[k][0];
   }
 }
 __device__ inline int64_t k_offset(const cuda_walk &w, int64_t i) {

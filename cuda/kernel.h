@@ -76,8 +76,10 @@ typedef struct cuda_walk {
   int64_t numel;
   int64_t shape[CNN_MAX_DIMS];
   int64_t strides[CUDA_WALK_VIEWS][CNN_MAX_DIMS]; // in elements of each view; 0 where it broadcasts
-  // Division of an index below 2^31 by shape[d] is (mulhi(i, factor[d]) + i) >> shift[d].
-  uint32_t factor[CNN_MAX_DIMS], shift[CNN_MAX_DIMS];
+  // Division of an index by shape[d] is (mulhi(i, factor[d]) + i) >> shift[d]: of 32 bits where
+  // numel is below 2^31, else of 64.
+  uint64_t factor[CNN_MAX_DIMS];
+  uint32_t shift[CNN_MAX_DIMS];
 } cuda_walk;
 
 // Over `shape`; a view with ndim 0 is the same element everywhere.
@@ -86,9 +88,9 @@ void cuda_walk_make(cuda_walk *w, int ndim, const int64_t *shape, const cnn_view
 // The same in the order of the shape: element i has the row-major index i.
 void cuda_walk_ordered(cuda_walk *w, int ndim, const int64_t *shape, const cnn_view *const *views,
                        int n);
-// The same in steps of n elements of the innermost dim, of which it has whole ones (or a rest, if
-// it is the only dim).
-void cuda_walk_pack(cuda_walk *packed, const cuda_walk *w, int64_t n);
+// The same by n elements of the innermost dim, which has whole ones of them, or a rest if it is the
+// only dim.
+void cuda_walk_group(cuda_walk *grouped, const cuda_walk *w, int64_t n);
 // Over the dims of v whose bits are set in `dims`, in their own order, joined where they are one
 // run.
 void cuda_walk_dims(cuda_walk *w, const cnn_view *v, uint32_t dims);

@@ -10,63 +10,40 @@
 #define R(f) r_##f
 #define P(i) p[i]
 
-// What a row's function holds: its number arguments, in the computed type.
-template <class S> struct f_params { k_computed<S> p[4]; };
-
-template <template <class> class F, class S>
-static cnn_status run_row(const cnn_call *call, cnn_dtype dtype) {
-  double params[4];
-  F<S> f;
-  cnn_dtype computed = cnn_dtype_computed(dtype);
-  cnn_number_params(call, computed, params);
-  memcpy(static_cast<void *>(f.p), params, sizeof f.p);
-  return k_map(call, f);
-}
-
-#define BY_FLOAT k_by_float
-#define BY_REAL  k_by_real
-#define RUN(title, by)                                                                             \
-  static cnn_status run_##title(cnn_call *call) {                                                  \
-    const cnn_dtype dtype = call->in[0].dtype;                                                     \
-    return by(call, dtype, [&](auto tag) {                                                         \
-      return run_row<f_##title, typename decltype(tag)::type>(call, dtype);                        \
-    });                                                                                            \
-  }                                                                                                \
-  CUDA_KERNEL(title, nullptr, run_##title)
-
-#ifndef UNARY_BACKWARD
-#define UNARY(title, kind, spec, forward, saved, derivative, doc)                                  \
-  template <class S> struct f_##title : f_params<S> {                                              \
-    typedef S Out, A;                                                                              \
-    static constexpr int arity = 1;                                                                \
-    __device__ S operator()(S stored) const {                                                      \
-      typedef k_computed<S> T;                                                                     \
-      const T *p = this->p;                                                                        \
-      const T x = k_widen(stored);                                                                 \
-      (void)p;                                                                                     \
-      return k_narrow<S>(static_cast<T>(forward));                                                 \
-    }                                                                                              \
-  };                                                                                               \
-  RUN(title, BY_##kind)
-#define PREDICATE(title, forward, doc)                                                             \
-  template <class S> struct f_##title : f_params<S> {                                              \
-    typedef k_bool Out;                                                                            \
-    typedef S A;                                                                                   \
-    static constexpr int arity = 1;                                                                \
-    __device__ k_bool operator()(S stored) const {                                                 \
-      const k_computed<S> x = k_widen(stored);                                                     \
-      return k_bool{static_cast<uint8_t>(forward)};                                                \
-    }                                                                                              \
-  };                                                                                               \
-  RUN(title, k_by_any)
+enum {
+#define UNARY(title, ...)     ROW_##title,
+#define PREDICATE(title, ...) ROW_##title,
 #include "ops/unary.def"
-
-template <class S> struct f_trigamma : f_params<S> {
-  typedef S Out, A;
-  static constexpr int arity = 1;
-  __device__ S operator()(S stored) const { return k_narrow<S>(m_trigamma(k_widen(stored))); }
+#undef UNARY
+#undef PREDICATE
+  ROW_trigamma
 };
-RUN(trigamma, k_by_float)
+
+#define UNARY(title, kind, spec, forward, ...) K_ROW(title, T, 1, (T x), forward)
+#define PREDICATE(title, forward, doc)         K_ROW(title, bool, 1, (T x), forward)
+#include "ops/unary.def"
+#undef UNARY
+#undef PREDICATE
+K_ROW(trigamma, T, 1, (T x), m_trigamma(x))
+
+template <class T> struct f_unary : k_row<T, 1> {
+  __device__ T operator()(T x) const {
+    switch (this->row) {
+#define UNARY(title, kind, ...) K_ROW_CASE(title, kind, x)
+#define PREDICATE(title, ...)   K_ROW_CASE(title, ANY, x)
+#include "ops/unary.def"
+#undef UNARY
+#undef PREDICATE
+      K_ROW_CASE(trigamma, FLOAT, x)
+    }
+    return x;
+  }
+};
+
+#define UNARY(title, ...)     K_ROW_KERNEL(title, f_##title<float>, f_unary)
+#define PREDICATE(title, ...) K_ROW_KERNEL(title, f_##title<float>, f_unary)
+#include "ops/unary.def"
+K_ROW_KERNEL(trigamma, f_trigamma<float>, f_unary)
 
 template <class T_> struct fold_nan {
   typedef T_ T;
@@ -97,22 +74,3 @@ static cnn_status run_has_nan(cnn_call *call) {
   });
 }
 CUDA_KERNEL(has_nan, plan_has_nan, run_has_nan)
-
-#else
-// The fused derivatives (unary_backward.cu).
-#define UNARY(title, kind, spec, forward, saved, derivative, doc)                                  \
-  template <class S> struct f_##title##_backward : f_params<S> {                                   \
-    typedef S Out, A, B;                                                                           \
-    static constexpr int arity = 2;                                                                \
-    __device__ S operator()(S g, S v) const {                                                      \
-      typedef k_computed<S> T;                                                                     \
-      const T *p = this->p;                                                                        \
-      const T G = k_widen(g), V = k_widen(v);                                                      \
-      (void)p, (void)G, (void)V;                                                                   \
-      return k_narrow<S>(static_cast<T>(derivative));                                              \
-    }                                                                                              \
-  };                                                                                               \
-  RUN(title##_backward, k_by_float)
-#define PREDICATE(title, forward, doc)
-#include "ops/unary.def"
-#endif

@@ -56,6 +56,32 @@ describe("cnn.cuda", function()
     helper.raises("src is a meta tensor", y.copy_, y, cnn.zeros(2, 3, { device = "meta" }))
   end)
 
+  -- A thread of an elementwise kernel takes four elements, and four of 1024 later.
+  it("computes element by element whatever the size, dtype and alignment", function()
+    for _, n in ipairs { 3, 1024, 1027, 1028, 2047, 2051, 4100 } do
+      local base = cnn.arange(n + 1):remainder(251)
+      for _, dtype in ipairs { "float32", "float16", "bfloat16", "float64", "int64", "int32", "uint8", "bool" } do
+        local x = base:to(dtype)
+        local there = x:to("cuda")
+        for first = 1, 2 do -- the second is aligned to one element
+          local a, b = x:narrow(1, first, n), there:narrow(1, first, n)
+          local mask = a:lt(100)
+          local what = ("%d of %s from %d"):format(n, dtype, first)
+          assert.is_true(same(b:clone():cpu(), a), what)
+          assert.is_true(same(b:lt(100):cpu(), mask), what)
+          assert.is_true(same(b:masked_fill(mask:to("cuda"), 1):cpu(), a:masked_fill(mask, 1)), what)
+          for _, other in ipairs { "float32", "bfloat16", "int16", "bool" } do
+            assert.is_true(same(b:to(other):cpu(), a:to(other)), what .. " as " .. other)
+          end
+          if dtype ~= "bool" then
+            assert.is_true(same((b * b + 1):cpu(), a * a + 1), what)
+            assert.is_true(same(b:relu_():cpu(), a), what)
+          end
+        end
+      end
+    end
+  end)
+
   it("takes numbers and 0-d CPU tensors beside its own, and nothing else", function()
     local x = on_gpu { 1, 2, 3 }
     assert.is_true(same((x * cnn.tensor(2)):cpu(), cnn.tensor { 2, 4, 6 }))

@@ -29,6 +29,7 @@ void cnn_context_init(cnn_context *ctx) {
   struct timespec t;
   memset(ctx, 0, sizeof *ctx);
   ctx->grad_enabled = true;
+  ctx->last_try = true;
   ctx->default_dtype = CNN_F32;
   clock_gettime(CLOCK_REALTIME, &t);
   ctx->rng.seed = (uint64_t)t.tv_sec * 1000003u ^ (uint64_t)t.tv_nsec;

@@ -28,6 +28,7 @@ typedef struct parameter {
   int64_t stride;
 } parameter;
 
+namespace {
 typedef struct job {
   cuda_walk walk; // of a channel: x, dy; its last dim in vectors, where `vector`
   cuda_walk all;  // of everything: x, out, dy, the number of the channel
@@ -45,6 +46,7 @@ typedef struct job {
   double eps, momentum;
   bool training, reduces, applies, rows, vector, dense;
 } job;
+} // namespace
 
 // ---------------------------------------------------------------------------------------------
 // What is summed, of x - origin and dy
@@ -275,6 +277,7 @@ template <class T> __global__ void __launch_bounds__(BLOCK) k_gradients(job j) {
 // Results
 
 // y = (x - mean) scale + shift; backward dx = (dy - a - (x - mean) b) scale, in training.
+namespace {
 template <class S, bool backward> struct affine {
   typedef k_computed<S> T;
   __device__ static T of(const job &j, int64_t c, T x, T dy) {
@@ -287,6 +290,7 @@ template <class S, bool backward> struct affine {
            scale;
   }
 };
+} // namespace
 
 // The channel of element i of what is dense, and how many elements of its run come before.
 __device__ static inline void channel_of(const job &j, int64_t i, int64_t *c, int64_t *rest) {

@@ -25,9 +25,9 @@ enum {
 // What an algorithm is chosen by; words alone, compared by their bytes. Matrices are named as the
 // caller has them. align: 1 to 16 bytes.
 typedef struct gemm_key {
-  int64_t dtype, out_f32, tf32, epilogue, batch, m, n, k;
+  int64_t dtype, out_f32, tf32, lean, epilogue, batch, m, n, k;
   int64_t a_trans, a_ld, a_bs, b_trans, b_ld, b_bs, c_ld, c_bs, d_ld, d_bs, aux_ld;
-  int64_t a_align, b_align, c_align, d_align, bias_align;
+  int64_t a_align, b_align, c_align, d_align;
 } gemm_key;
 
 typedef struct entry entry;
@@ -129,20 +129,15 @@ static int64_t alignment(const void *p) {
   return low == 0 || low > 16 ? 16 : (int64_t)low;
 }
 
-// Strides as a leading dimension: row-major, or transposed. A stride along a dimension of size 1
-// says nothing. False: no matrix of the library.
+// Strides as a leading dimension: row-major, or transposed. False: no matrix of the library.
 static bool orient(const cuda_matrix *x, int64_t rows, int64_t cols, int64_t *trans, int64_t *ld) {
-  if ((x->cs == 1 || cols == 1) && (rows == 1 || x->rs >= cols)) {
-    *trans = 0;
-    *ld = rows == 1 ? cols : x->rs;
-    return true;
-  }
-  if ((x->rs == 1 || rows == 1) && (cols == 1 || x->cs >= rows)) {
-    *trans = 1;
+  if (!cuda_matrix_fits(x, rows, cols)) return false;
+  *trans = !((x->cs == 1 || cols == 1) && (rows == 1 || x->rs >= cols));
+  if (*trans)
     *ld = cols == 1 ? rows : x->cs;
-    return true;
-  }
-  return false;
+  else
+    *ld = rows == 1 ? cols : x->rs;
+  return true;
 }
 
 static cuda_answer key_make(const cuda_gemm *g, gemm_key *key, cuda_message *why) {
@@ -161,6 +156,7 @@ static cuda_answer key_make(const cuda_gemm *g, gemm_key *key, cuda_message *why
   *key = (gemm_key){.dtype = g->dtype,
                     .out_f32 = g->out_f32 || g->dtype == CNN_F32,
                     .tf32 = g->dtype == CNN_F32 && g->tf32,
+                    .lean = g->lean,
                     .epilogue = g->epilogue,
                     .batch = g->batch,
                     .m = g->m,
@@ -168,8 +164,10 @@ static cuda_answer key_make(const cuda_gemm *g, gemm_key *key, cuda_message *why
                     .k = g->k,
                     .a_align = alignment(g->a.p),
                     .b_align = alignment(g->b.p),
-                    .d_align = alignment(g->d.p),
-                    .bias_align = epilogues[g->epilogue].bias ? alignment(g->bias) : 16};
+                    .d_align = alignment(g->d.p)};
+  // Kernels read a bias as they write D: the preference has no word for it.
+  int64_t bias_align = epilogues[g->epilogue].bias ? alignment(g->bias) : 16;
+  if (bias_align < key->d_align) key->d_align = bias_align;
   if (!orient(&g->a, g->m, g->k, &key->a_trans, &key->a_ld) ||
       !orient(&g->b, g->k, g->n, &key->b_trans, &key->b_ld))
     return cuda_refuse(why, "an operand's strides are not those of a matrix");
@@ -301,7 +299,7 @@ static cublasStatus_t choose(cuda_blas *b, entry *e, const cuda_gemm *g) {
   // Their alignment counts; where they aren't there yet, any address of the promised one does.
   const void *aligned = (const void *)(uintptr_t)256;
   LT_TRY(set_pointers(e, g->bias ? g->bias : aligned, g->aux.p ? g->aux.p : aligned));
-  LT_TRY(prefer(&p, b->workspace_limit, &e->key));
+  LT_TRY(prefer(&p, e->key.lean ? 0 : b->workspace_limit, &e->key));
   LT_TRY(cublasLtMatmulAlgoGetHeuristic(b->handle, &e->desc, &e->a, &e->b, &e->c, &e->d, &p,
                                         CHOICES, found, &count));
   for (int i = 0; i < count; i++) {

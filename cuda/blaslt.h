@@ -69,10 +69,18 @@ typedef struct cuda_matrix {
   int64_t rs, cs, bs;
 } cuda_matrix;
 
+// Whether it is a matrix of the library with these sizes. A stride along a dimension of size 1 says
+// nothing.
+static inline bool cuda_matrix_fits(const cuda_matrix *x, int64_t rows, int64_t cols) {
+  return ((x->cs == 1 || cols == 1) && (rows == 1 || x->rs >= cols)) ||
+         ((x->rs == 1 || rows == 1) && (cols == 1 || x->cs >= rows));
+}
+
 typedef struct cuda_gemm {
   cnn_dtype dtype; // of A, B, C, D, bias and a GELU aux
   bool out_f32;    // C and D are float32 whatever dtype is; only without an epilogue
   bool tf32;       // float32 products may round A and B to TF32
+  bool lean;       // without workspace
   cuda_epilogue epilogue;
   int64_t batch, m, n, k;
   double alpha, beta;  // alpha 0 is taken as 0, not as 1; beta 0 never reads C

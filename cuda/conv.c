@@ -135,7 +135,7 @@ typedef struct library {
   cuda_conv conv;
 } library;
 
-static void describe(library *l, const use *u) {
+static void describe(library *l, const cnn_call *call, const use *u) {
   const cuda_conv_job *j = &u->job;
   for (int i = 0; i < OPERANDS; i++) make_dense(&l->operands[i], u->views[i], u->last);
   cuda_conv *c = &l->conv;
@@ -144,6 +144,7 @@ static void describe(library *l, const use *u) {
   c->dtype = j->dtype;
   c->tf32 = cuda_allow_tf32();
   c->deterministic = true;
+  c->lean = call->squeeze > 0;
   c->x_last = c->w_last = c->y_last = u->last;
   c->spatial = u->spatial;
   c->n = j->n, c->c = j->cg * j->groups, c->k = j->kg * j->groups, c->groups = j->groups;
@@ -164,8 +165,9 @@ static void describe_bias(library *l, const use *u) {
   l->conv.b = l->b.view.data;
 }
 
-// Padding that is negative cuts off: own kernels alone know it.
-static bool may_ask(const use *u) {
+// Padding that is negative cuts off: own kernels alone know it. They take the least memory, too.
+static bool may_ask(const cnn_call *call, const use *u) {
+  if (call->squeeze > 1) return false;
   for (int i = 0; i < 3; i++)
     if (u->after[i] < 0) return false;
   return true;
@@ -194,9 +196,9 @@ static cnn_status plan(cnn_call *call, cuda_conv_kind kind) {
   if (has_bias_gradient(&u))
     call->scratch_bytes = cuda_bias_gradient_bytes(call, u.views[Y], u.channel);
   if (cnn_view_numel(result(&u)) == 0) return CNN_OK;
-  struct cuda_dnn *dnn = may_ask(&u) ? cuda_dnn_of(call) : NULL;
+  struct cuda_dnn *dnn = may_ask(call, &u) ? cuda_dnn_of(call) : NULL;
   if (dnn) {
-    describe(&l, &u);
+    describe(&l, call, &u);
     bool along = kind == CUDA_CONV_FORWARD && u.b;
     if (along) describe_bias(&l, &u);
     if (ask(dnn, &l, &bytes)) {
@@ -206,7 +208,10 @@ static cnn_status plan(cnn_call *call, cuda_conv_kind kind) {
       if (ask(dnn, &l, &bytes)) call->way = WAY_LIBRARY_THEN_BIAS;
     }
   }
-  bytes = call->way == WAY_OWN ? cuda_conv_own_bytes(&u.job) : library_bytes(&l, bytes);
+  if (call->way != WAY_OWN)
+    bytes = library_bytes(&l, bytes);
+  else if (!call->squeeze) // less is taken as it is
+    bytes = cuda_conv_own_bytes(&u.job);
   if (bytes > call->scratch_bytes) call->scratch_bytes = bytes;
   return CNN_OK;
 }
@@ -224,7 +229,7 @@ static cnn_status run_library(cnn_call *call, const use *u) {
   library l;
   cuda_message why;
   char *start = call->scratch, *end = start + (call->scratch_bytes & ~(size_t)255);
-  describe(&l, u);
+  describe(&l, call, u);
   for (int i = 0; i < OPERANDS; i++)
     CNN_TRY(bring(call, &l.operands[i], u->views[i], u->views[i] != result(u), &end));
   l.conv.x = l.operands[X].view.data;
@@ -264,10 +269,10 @@ static cnn_status plan_relu(cnn_call *call) {
   library l;
   size_t bytes = 0;
   CNN_TRY(read_call(&u, call, CUDA_CONV_FORWARD));
-  bool may = cuda_fuse_relu() && u.b && may_ask(&u) && cnn_view_numel(u.views[Y]) > 0;
+  bool may = cuda_fuse_relu() && u.b && may_ask(call, &u) && cnn_view_numel(u.views[Y]) > 0;
   struct cuda_dnn *dnn = may ? cuda_dnn_of(call) : NULL;
   if (dnn) {
-    describe(&l, &u);
+    describe(&l, call, &u);
     describe_bias(&l, &u);
     l.conv.relu = true;
   }

@@ -22,6 +22,7 @@ typedef struct partial {
   int64_t rows;        // how many
 } partial;
 
+namespace {
 typedef struct job {
   cuda_walk rows; // input (gradient, input), labels, the row's number
   cuda_walk dys;  // gradient, dy
@@ -44,6 +45,7 @@ typedef struct job {
   cuda_fault *fault;
   int op;
 } job;
+} // namespace
 
 // The label at an offset, from 0; -1 for a row that does not count. `lead` reports a wrong one.
 __device__ static inline int64_t read_label(const job &j, int64_t at, bool lead) {
@@ -77,9 +79,11 @@ template <class S, int by, class F> __device__ inline void for_row(const job &j,
 // ---------------------------------------------------------------------------------------------
 // Forward
 
+namespace {
 template <class T> struct state {
   T top, sum; // the largest, NaN apart; sum of e^(x - top)
 };
+} // namespace
 
 template <class T> __device__ inline state<T> take(state<T> a, T x) {
   const T least = -static_cast<T>(INFINITY);

@@ -4,7 +4,8 @@
 #
 # make cuda       build/release/cnn_cuda.so for CUDA_ARCHS, all of them: "80 86 89 90 100 120" and PTX
 # make cuda-sim   build/release/cnn_cuda_sim.so: the same sources on the simulator (cuda/sim)
-# make test-cuda-sim  the specs of CUDA and of the ops on the simulator
+# make test-cuda-sim  the specs of CUDA, all ops and the golden values on the simulator, in some of its
+#                 configurations; make test-cuda-sim-full: in all
 # make cuda-check what the kernels take of a GPU (registers, shared memory, spills), and what is left
 #                 to write
 
@@ -83,7 +84,7 @@ $(SIM_OUT)/$1/cuda/%.cu.o: cuda/%.cu
 	$$(call say,SIM,$$< ($1))$$(call sim_kernel,$1,$$< -Icsrc -Icuda $(CUDA_SIM_QUIET),$$@)
 $(SIM_OUT)/$1/cnn_cuda_sim.so: $$(CUDA_SIM_OBJ_$1) $$(CUDA_SIM_KERNELS_$1) $(SIM_OUT)/$1/libcusim.a \
     $(OUT)/obj/cuda_sim.map
-	$$(call say,LD,$$@)$(SIM_CXX) $(SIM_LINK_$1) -shared -Wl,-z,nodelete \
+	$$(call say,LD,$$@)$(SIM_CXX) $(SIM_LINK_$1) $(SIM_SHARED_$1) -shared -Wl,-z,nodelete \
 	  -Wl,-u,nvrtcCreateProgram -Wl,--version-script=$(OUT)/obj/cuda_sim.map \
 	  -o $$@ $$(CUDA_SIM_OBJ_$1) $$(CUDA_SIM_KERNELS_$1) $(SIM_OUT)/$1/libcusim.a -ldl -pthread -lm
 -include $$(CUDA_SIM_OBJ_$1:.o=.d) $$(CUDA_SIM_KERNELS_$1:.o=.d)
@@ -101,21 +102,15 @@ cuda-sim:
 	@$(MAKE) $(SUB) modules cuda-sim-plugin
 cuda-sim-plugin: $(LUA_DIR)/cnn_cuda_sim.so
 
-# GPUs on the simulator: their own spec, and all ops against the references.
-# What libraries compute too.
-CUDA_OWN := conv1d,conv2d,conv3d,conv_backward_input,conv_backward_weight,matmul,matmul_to,linear,addmm,baddbmm,linear_relu,linear_gelu,linear_gelu_kept,linear_backward_gelu,linear_backward_weight,conv2d_relu
-test-cuda-sim:
-	$(setup) build test
-	@$(MAKE) $(SUB) modules cuda-sim-plugin
-	@export CNN_CUDA_PLUGIN=$(abspath $(SIM_OUT)/plain/cnn_cuda_sim.so); \
-	  $(TESTS) --out $(OUT) --lua $(LUA) --match cuda_ specs && \
-	  CNN_OPS_DEVICE=cuda $(TESTS) --out $(OUT) --lua $(LUA) --match ops_spec specs && \
-	  CNN_CUDA_LIBRARIES=none CNN_OPS_VALUES=1 CNN_OPS=$(CUDA_OWN) CNN_OPS_DEVICE=cuda \
-	  $(TESTS) --out $(OUT) --lua $(LUA) --match ops_spec specs
+# The configurations of tools/cuda_matrix.lua.
+test-cuda-sim test-cuda-sim-full:
+	$(setup) build demo test
+	@$(MAKE) $(SUB) modules $(foreach f,$(SIM_FLAVOURS),$(SIM_OUT)/$f/cnn_cuda_sim.so)
+	@$(TESTS) --out $(OUT) --lua $(LUA) --sim $(SIM_OUT) $(@:test-%=%)
 else
-cuda-sim cuda-sim-plugin test-cuda-sim:
+cuda-sim cuda-sim-plugin test-cuda-sim test-cuda-sim-full:
 	@echo 'The CUDA simulator needs clang++ and the headers of the CUDA toolkit (CUDA_HOME)'; exit 1
 endif
 
-.PHONY: cuda cuda-plugin cuda-check cuda-sim cuda-sim-plugin test-cuda-sim
+.PHONY: cuda cuda-plugin cuda-check cuda-sim cuda-sim-plugin test-cuda-sim test-cuda-sim-full
 -include $(CUDA_OBJ:.o=.d) $(CUDA_KERNELS:.o=.d)

@@ -161,6 +161,7 @@ static cnn_status raise(cnn_context *ctx, const cuda_fault *f) {
 
 cnn_status cuda_report(cnn_context *ctx, cuda_device *d) {
   unsigned bit = 1u << d->index;
+  CNN_TRY(cuda_program_faults(ctx));
   if (!(atomic_load_explicit(&may_report, memory_order_relaxed) & bit)) return CNN_OK;
   cuda_fault f;
   CUDA_TRY(ctx, cudaMemcpyAsync(&f, d->fault, sizeof f, cudaMemcpyDeviceToHost, d->aside));
@@ -213,6 +214,7 @@ static cnn_status run(cnn_call *call) {
   cuda_device *d = cuda_enter(call->ctx, call->device.index);
   if (!d) return call->ctx->code;
   int before = cuda_count_for(call->id);
+  cuda_count_bytes(call);
   cnn_status status = call->kernel->run(call);
   if (status == CNN_OK && atomic_load_explicit(&sync_each, memory_order_relaxed))
     status = cuda_wait(call->ctx, d, call->stream);
@@ -342,8 +344,8 @@ const char *cnn_driver_open(const cnn_host *host, cnn_driver *driver) {
       .host_alloc = cuda_host_alloc,
       .host_free = cuda_host_free,
       .host_owns = cuda_host_owns,
-      .counts_clear = cuda_counts_clear,
       .counts_get = cuda_counts_get,
+      .kernel_counts_get = cuda_kernel_counts_get,
       .shutdown = shutdown_devices,
   };
   cuda_streams_fill(driver);

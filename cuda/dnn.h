@@ -40,6 +40,7 @@ typedef struct cuda_conv {
   cnn_dtype dtype;             // of x, w, y and bias
   bool tf32;                   // float32 may be rounded to TF32; else true float32
   bool deterministic;          // only engines that give the same bits every time
+  bool lean;                   // the engine with the least workspace, not the fastest
   bool bias, relu;             // forward only; ReLU only with a bias
   bool x_last, w_last, y_last; // lies channels-last. All three alike is what is fast
   int spatial;                 // 1 to CUDA_CONV_SPATIAL

@@ -136,6 +136,7 @@ cuda_answer dnn_key_make(const cuda_conv *c, dnn_key *key, cuda_message *why) {
                    .dtype = c->dtype,
                    .tf32 = c->dtype == CNN_F32 && c->tf32,
                    .deterministic = c->deterministic,
+                   .lean = c->lean,
                    .bias = c->bias,
                    .relu = c->relu,
                    .x_last = c->x_last,
@@ -422,7 +423,7 @@ static bool try_mode(const dnn_target *target, const dnn_key *k, cudnnBackendDes
       dnn_plan_free(out);
       *out = next;
     }
-    liked = out->workspace <= workspace_liked;
+    liked = out->workspace <= (k->lean ? 0 : workspace_liked);
   }
   for (int i = 0; i < MAX_CHOICES; i++) {
     if (configs[i]) cudnnBackendDestroyDescriptor(configs[i]);

@@ -13,7 +13,7 @@
 // bytes. One spatial dimension is written as two (cuDNN's convolutions begin there) with height 1;
 // sizes beyond `spatial` are 1, paddings 0. `align` is of x, w, b and y: 1 to 16 bytes.
 typedef struct dnn_key {
-  int64_t kind, dtype, tf32, deterministic, bias, relu, x_last, w_last, y_last, spatial;
+  int64_t kind, dtype, tf32, deterministic, lean, bias, relu, x_last, w_last, y_last, spatial;
   int64_t n, c, k, groups, in[CUDA_CONV_SPATIAL], kernel[CUDA_CONV_SPATIAL], out[CUDA_CONV_SPATIAL],
       stride[CUDA_CONV_SPATIAL], dilation[CUDA_CONV_SPATIAL], before[CUDA_CONV_SPATIAL],
       after[CUDA_CONV_SPATIAL], align[4];

@@ -7,10 +7,12 @@
 
 // The largest (or smallest) element and its position (from 1; 0: none yet). The first of equal
 // ones; NaN wins.
+namespace {
 template <class T> struct place {
   T value;
   int64_t at;
 };
+} // namespace
 
 template <class T_, bool largest> struct fold_extreme {
   typedef T_ T;

@@ -25,12 +25,14 @@
 enum { NEEDS_X = 1, NEEDS_W = 2, NEEDS_B = 4 };
 
 // Any strides, of its own dtype; NULL where there is none.
+namespace {
 typedef struct parameter {
   const void *data;
   cuda_walk walk;
   cnn_dtype dtype;
   bool wide; // of the computed type (else, where rows are held, of x's)
 } parameter;
+} // namespace
 
 typedef struct layer_job {
   cuda_walk rows, row; // of x (view 0), and of out or dy (view 1): across rows, within one

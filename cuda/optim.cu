@@ -177,12 +177,14 @@ __global__ void __launch_bounds__(K_BLOCK) k_step_walked(walked w, const cuda_fa
 
 typedef void (*constants_fn)(const cnn_call *call, int param, double *c);
 
+namespace {
 typedef struct job {
   const cnn_call *call;
   const cnn_view *list[LISTS]; // NULL: not used
   int steps;                   // the argument that counts each parameter's steps, or 0
   constants_fn constants;
 } job;
+} // namespace
 
 static void make_walks(const job *j, int param, walked *w) {
   const cnn_view *p = &j->list[0][param], *views[4], *last[2] = {p, p};

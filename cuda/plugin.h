@@ -60,17 +60,21 @@ cnn_status cuda_report(cnn_context *ctx, cuda_device *d);
 // Counts (count.c).
 typedef enum cuda_count_kind {
   CUDA_COUNT_KERNELS,
+  CUDA_COUNT_SYNCS,
+  CUDA_COUNT_READ,
+  CUDA_COUNT_WRITTEN,
   CUDA_COUNT_TO_DEVICE,
   CUDA_COUNT_TO_HOST,
   CUDA_COUNT_WITHIN,
-  CUDA_COUNT_SYNCS,
   CUDA_COUNT_KINDS
 } cuda_count_kind;
 void cuda_count_add(cuda_count_kind kind, int64_t n);
 // The op that is counted for from now on, on this thread; -1 for none. Returns the one before.
 int cuda_count_for(int id);
-void cuda_counts_clear(void);
+// What the call's op reads and writes at least.
+void cuda_count_bytes(const cnn_call *call);
 void cuda_counts_get(int id, cnn_launch_counts *out);
+bool cuda_kernel_counts_get(int i, cnn_kernel_counts *out);
 
 // Memory (memory.c).
 void cuda_memory_open(cuda_device *d);
@@ -87,6 +91,8 @@ bool cuda_host_owns(const void *memory);
 // the table.
 void cuda_streams_fill(cnn_driver *driver);
 void cuda_programs_fill(cnn_driver *driver);
+// Raises the faults of programs that the simulator has seen.
+cnn_status cuda_program_faults(cnn_context *ctx);
 void cuda_libraries_fill(cnn_driver *driver);
 
 // Gives up the engines of a device, which must be at rest; its next use makes them anew.

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "plugin.h"
+#include "sim/include/sim.h"
 
 // The plugin does not link with it; the simulator's has a stand-in in it.
 #pragma weak nvrtcCreateProgram
@@ -25,11 +26,15 @@
 #pragma weak nvrtcGetPTXSize
 #pragma weak nvrtcGetPTX
 #pragma weak nvrtcVersion
+#pragma weak sim_guard_next
+#pragma weak sim_take_faults
 
 typedef struct program {
   int index;
   CUmodule module;
   CUfunction kernel;
+  int max_threads;                // of a block
+  size_t fixed_shared, shared_ok; // bytes of shared memory: of the kernel itself; asked for so far
 } program;
 
 static struct {
@@ -38,6 +43,8 @@ static struct {
   CUresult (*function)(CUfunction *, CUmodule, const char *);
   CUresult (*launch)(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
                      unsigned, CUstream, void **, void **);
+  CUresult (*get)(int *, CUfunction_attribute, CUfunction);
+  CUresult (*set)(CUfunction, CUfunction_attribute, int);
   CUresult (*error)(CUresult, const char **);
 } driver;
 
@@ -101,6 +108,8 @@ static bool find_nvrtc(char *reason, size_t size) {
       !cuda_look_up("cuModuleUnload", &driver.unload) ||
       !cuda_look_up("cuModuleGetFunction", &driver.function) ||
       !cuda_look_up("cuLaunchKernel", &driver.launch) ||
+      !cuda_look_up("cuFuncGetAttribute", &driver.get) ||
+      !cuda_look_up("cuFuncSetAttribute", &driver.set) ||
       !cuda_look_up("cuGetErrorString", &driver.error)) {
     snprintf(reason, size, "the driver can't load it");
     return false;
@@ -155,7 +164,17 @@ static cnn_status load(cnn_context *ctx, nvrtcProgram p, const char *name, bool 
   cnn_status status = r == NVRTC_SUCCESS ? CNN_OK : failed(ctx, p, r);
   if (status == CNN_OK) status = check(ctx, driver.load(&out->module, image), "cuModuleLoadData");
   if (status == CNN_OK) {
+    int threads = 0, shared = 0;
     status = check(ctx, driver.function(&out->kernel, out->module, lowered), "cuModuleGetFunction");
+    if (status == CNN_OK)
+      status =
+          check(ctx, driver.get(&threads, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, out->kernel),
+                "cuFuncGetAttribute");
+    if (status == CNN_OK)
+      status = check(ctx, driver.get(&shared, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, out->kernel),
+                     "cuFuncGetAttribute");
+    out->max_threads = threads;
+    out->fixed_shared = (size_t)shared;
     if (status != CNN_OK) driver.unload(out->module);
   }
   cuda_host.free(image);
@@ -213,7 +232,7 @@ static cnn_status program_create(cnn_context *ctx, int index, const char *source
                     reason);
   program *p = cuda_host.alloc(sizeof *p);
   if (!p) return cnn_fail(ctx, CNN_OOM, "out of memory for a kernel");
-  p->index = index;
+  *p = (program){.index = index};
   cnn_status status = compile(ctx, d, source, name, options, n_options, p);
   if (status == CNN_OK)
     *out = p;
@@ -224,8 +243,64 @@ static cnn_status program_create(cnn_context *ctx, int index, const char *source
 
 static void program_destroy(void *program_) {
   program *p = program_;
-  if (cuda_enter_quietly(p->index)) driver.unload(p->module);
+  // (Its kernels may be running.)
+  if (cuda_enter_quietly(p->index) && cudaDeviceSynchronize() == cudaSuccess)
+    driver.unload(p->module);
   cuda_host.free(p);
+}
+
+// What a launch may ask of this device and kernel. More dynamic shared memory than 48 KiB is given
+// to those who ask for it before.
+static cnn_status check_limits(cnn_context *ctx, program *p, const struct cudaDeviceProp *limits,
+                               const unsigned grid[3], const unsigned block[3], size_t shared) {
+  for (int i = 0; i < 3; i++) {
+    if (grid[i] < 1 || grid[i] > (unsigned)limits->maxGridSize[i])
+      return cnn_fail(ctx, CNN_INVALID, "grid: %u blocks in dim %d: it must be 1 to %d", grid[i],
+                      i + 1, limits->maxGridSize[i]);
+    if (block[i] < 1 || block[i] > (unsigned)limits->maxThreadsDim[i])
+      return cnn_fail(ctx, CNN_INVALID, "block: %u threads in dim %d: it must be 1 to %d", block[i],
+                      i + 1, limits->maxThreadsDim[i]);
+  }
+  unsigned threads = block[0] * block[1] * block[2];
+  if (threads > (unsigned)p->max_threads)
+    return cnn_fail(ctx, CNN_INVALID, "block: %u x %u x %u = %u threads: %s of at most %d",
+                    block[0], block[1], block[2], threads,
+                    p->max_threads < limits->maxThreadsPerBlock
+                        ? "this kernel's registers leave room for blocks"
+                        : "the device has blocks",
+                    p->max_threads);
+  if (shared + p->fixed_shared > limits->sharedMemPerBlockOptin)
+    return cnn_fail(ctx, CNN_INVALID,
+                    "shared: %zu bytes, and %zu of the kernel's own __shared__ variables: a block "
+                    "has at most %zu",
+                    shared, p->fixed_shared, limits->sharedMemPerBlockOptin);
+  if (shared <= p->shared_ok || shared + p->fixed_shared <= limits->sharedMemPerBlock)
+    return CNN_OK;
+  CNN_TRY(check(ctx,
+                driver.set(p->kernel, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, (int)shared),
+                "cuFuncSetAttribute"));
+  p->shared_ok = shared;
+  return CNN_OK;
+}
+
+// On the simulator it may touch only what its arguments point to, and its faults are kept.
+static void guard(const cnn_program_arg *args, int n_args) {
+  sim_extent extents[CNN_PROGRAM_ARGS];
+  int n = 0;
+  if (!sim_guard_next) return;
+  for (int i = 0; i < n_args; i++)
+    if (args[i].extent > 0) extents[n++] = (sim_extent){args[i].pointer, args[i].extent, i + 1};
+  sim_guard_next(extents, n);
+}
+
+cnn_status cuda_program_faults(cnn_context *ctx) {
+  char text[CNN_MESSAGE_MAX - 100];
+  if (!sim_take_faults || sim_take_faults(text, sizeof text) == 0) return CNN_OK;
+  const char *op = ctx->op; // what waits is not what failed
+  ctx->op = NULL;
+  cnn_fail(ctx, CNN_DEVICE, "%s", text);
+  ctx->op = op;
+  return ctx->code;
 }
 
 static cnn_status program_launch(cnn_context *ctx, void *program_, const unsigned grid[3],
@@ -233,13 +308,21 @@ static cnn_status program_launch(cnn_context *ctx, void *program_, const unsigne
                                  const cnn_program_arg *args, int n_args, void *stream) {
   program *p = program_;
   void *pointers[CNN_PROGRAM_ARGS];
-  if (!cuda_enter(ctx, p->index)) return ctx->code;
+  cuda_device *d = cuda_enter(ctx, p->index);
+  if (!d) return ctx->code;
+  CNN_TRY(check_limits(ctx, p, &d->properties, grid, block, shared));
   for (int i = 0; i < n_args; i++) pointers[i] = (void *)(uintptr_t)&args[i].pointer;
   cuda_count_add(CUDA_COUNT_KERNELS, 1);
-  return check(ctx,
-               driver.launch(p->kernel, grid[0], grid[1], grid[2], block[0], block[1], block[2],
-                             (unsigned)shared, stream, pointers, NULL),
-               "cuLaunchKernel");
+  for (int i = 0; i < n_args; i++) {
+    cuda_count_add(CUDA_COUNT_READ, (int64_t)args[i].extent);
+    if (args[i].changes) cuda_count_add(CUDA_COUNT_WRITTEN, (int64_t)args[i].extent);
+  }
+  guard(args, n_args);
+  CNN_TRY(check(ctx,
+                driver.launch(p->kernel, grid[0], grid[1], grid[2], block[0], block[1], block[2],
+                              (unsigned)shared, stream, pointers, NULL),
+                "cuLaunchKernel"));
+  return cuda_program_faults(ctx);
 }
 
 void cuda_programs_fill(cnn_driver *table) {

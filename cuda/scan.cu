@@ -21,6 +21,7 @@
 #define ITEMS 4 // elements of a thread in a tile
 #define WARPS (BLOCK / 32)
 
+namespace {
 typedef struct job {
   cuda_lines lines; // of `out` and what else the op reads and writes, in the order of its at[]
   void *out;
@@ -30,6 +31,7 @@ typedef struct job {
   int64_t pieces, step; // of a line, in elements; a multiple of ITEMS
   void *totals;         // [pieces][lines] Acc
 } job;
+} // namespace
 
 // ---------------------------------------------------------------------------------------------
 // Elements: of a type known, or (void) looked at each time
@@ -100,10 +102,12 @@ template <class S_, class A, bool product> struct running {
 
 // The largest (or smallest) element so far and its position (from 1; 0: none yet): the last of
 // equals; from a NaN on NaN, and the last of those. x is view 1, the positions view 2.
+namespace {
 template <class T> struct place {
   T value;
   int64_t at;
 };
+} // namespace
 template <class T, bool largest> struct extreme {
   typedef void S;
   typedef place<T> Acc;
@@ -126,10 +130,12 @@ template <class T, bool largest> struct extreme {
 // The gradient of running products is dx_i = L_i R_i: L_i = x_1 ... x_{i-1}, and R_i = dy_i +
 // x_{i+1} R_{i+1} gathers what comes after. Elements of R compose as functions a R + b: from the
 // end, where the line runs backwards. dy is view 1, x view 2. No division, so zeros need no care.
+namespace {
 struct affine {
   double a, b;
   int64_t some; // 0: the function that changes nothing
 };
+} // namespace
 struct right_factors {
   typedef void S;
   typedef affine Acc;

@@ -14,7 +14,9 @@
 
 #include <math.h>
 
+namespace {
 template <class T> struct state { T top, sum; };
+} // namespace
 
 template <class T> __device__ inline state<T> take(state<T> a, T x) {
   const T least = -static_cast<T>(INFINITY);
@@ -30,12 +32,14 @@ template <class T> __device__ inline state<T> join(state<T> a, state<T> b) {
   return state<T>{top, a.sum * m_exp(a.top - top) + b.sum * m_exp(b.top - top)};
 }
 
+namespace {
 typedef struct job {
   cuda_lines lines; // of out, x; in backward out, dy, y
   void *out;
   const void *x, *saved;
   cnn_dtype dtype; // of x
 } job;
+} // namespace
 
 // An element of x, whose dtype a dtype argument may make another than the result's.
 template <class Out, bool same> __device__ inline k_computed<Out> input(const job &j, int64_t i) {

@@ -8,6 +8,7 @@ local cuda = cnn.cuda
 if not cuda.is_available() or not cuda.is_simulated() then return end
 
 local plugin = os.getenv "CNN_CUDA_PLUGIN"
+local unpack = table.unpack or unpack -- luacheck: ignore
 
 -- What a script prints in a process of its own, in an environment.
 local function run(environment, script)
@@ -87,32 +88,6 @@ describe("kernels of one's own", function()
       print(y:sum():item())
     ]]))
   end)
-
-  it("check what they are given", function()
-    local k = cuda.kernel(source, "twice")
-    local x, y = cnn.ones(3, { device = "cuda" }), cnn.zeros(3, { device = "cuda" })
-    local where = { grid = 1, block = 32 }
-    helper.raises("argument 1: expected {grid =, block =, shared =}, got the number 1", k, 1, x, y, 3)
-    helper.raises("unknown option \"gird\"", k, { gird = 1, block = 1 }, x, y, 3)
-    helper.raises("grid must be numbers from 1 on, got the number 0", k, { grid = 0, block = 1 }, x, y, 3)
-    helper.raises("block must be numbers from 1 on, got the number 1.5", k, { grid = 1, block = { 1, 1.5 } }, x, y, 3)
-    helper.raises("shared must be a number of bytes", k, { grid = 1, block = 1, shared = -1 }, x, y, 3)
-    helper.raises("argument 1 is float64, the kernel's parameter takes float32: convert it, e.g. x:to(\"float32\")", k,
-      where, x:double(), y, 3)
-    helper.raises("argument 3: expected a number", k, where, x, y, y)
-    helper.raises("must be a tensor, not the number 1", k, where, 1, y, 3)
-    helper.raises("it takes 3 arguments, got 2", k, where, x, y)
-    helper.raises("CUDA: ", k, { grid = 1, block = 4096 }, x, y, 3)
-    helper.raises("argument 1: expected a string, got nil", cuda.kernel, nil, "twice")
-    helper.raises("argument 2: expected a string, got the number 1", cuda.kernel, source, 1)
-    helper.raises("option 2: expected a string, got the number 2", cuda.kernel, source, "twice",
-      { options = { "-DN=1", 2 } })
-    local many = {}
-    for i = 1, 33 do many[i] = "-DN" .. i .. "=1" end
-    helper.raises("more than 32 options", cuda.kernel, source, "twice", { options = many })
-    k(where, x, y, 3)
-    assert.equal(6, y:sum():item())
-  end)
 end)
 
 describe("cnn.cuda", function()
@@ -136,6 +111,14 @@ describe("cnn.cuda", function()
     helper.raises("argument 1 (fn)", cuda.count_launches, 1)
     helper.raises("record: expected a stream", function() cuda.Event():record(1) end)
     helper.raises("wait_event: expected an event", function() cuda.Stream():wait_event(1) end)
+  end)
+
+  it("draws from the generator of all", function()
+    cuda.manual_seed_all(7)
+    local a = cnn.rand(3)
+    cuda.manual_seed(7)
+    assert.is_true(a:eq(cnn.rand(3, { device = "cuda" }):cpu()):all():item())
+    assert.equal(cuda.get_device_capability() >= 8, cuda.is_bf16_supported())
   end)
 
   it("means one GPU by \"cuda\"", function()
@@ -247,6 +230,41 @@ describe("a layer and what follows it", function()
     assert.is_true(cuda.fuse_relu(false))
   end)
 
+  it("gives the same with the library's ReLU, in any form", function()
+    local function both(fn)
+      local a = fn()
+      cuda.fuse_relu(true)
+      local b = fn()
+      cuda.fuse_relu(false)
+      for i, x in ipairs(a) do
+        assert.is_true((x:double() - b[i]:double()):abs():max():item() <= 1e-4 * (1 + x:double():abs():max():item()))
+      end
+    end
+    local function train(model, x)
+      model:zero_grad()
+      local y = model(x)
+      y:backward(cnn.ones_like(y))
+      local list = { y:detach():cpu() }
+      for _, p in ipairs(model:parameters()) do list[#list + 1] = p.grad:cpu() end
+      return list
+    end
+    cnn.manual_seed(8)
+    for _, o in ipairs { { stride = 1 }, { stride = 2, padding = 1 }, { groups = 2 }, { bias = false }, { dilation = 2 },
+      { padding = "same" } } do
+      local model = nn.Sequential(nn.Conv2d(4, 6, 3, o), nn.ReLU()):to("cuda")
+      for _, format in ipairs { "contiguous", "channels_last" } do
+        local x = cnn.randn(2, 4, 9, 8):to("cuda")
+        if format == "channels_last" then x = x:contiguous(format) end
+        both(function() return train(model, x) end)
+      end
+    end
+    for _, shape in ipairs { { 5, 8 }, { 8 }, { 2, 3, 8 }, { 1, 8 } } do
+      local model = nn.Sequential(nn.Linear(8, 7), nn.ReLU(), nn.Linear(7, 3, { bias = false }), nn.ReLU()):to("cuda")
+      local x = cnn.randn(shape):to("cuda")
+      both(function() return train(model, x) end)
+    end
+  end)
+
   it("is fused in half types with sums in float", function()
     local k = 2048
     local model = nn.Sequential(nn.Linear(k, 8), gelu()):to("cuda"):to("float16")
@@ -256,5 +274,132 @@ describe("a layer and what follows it", function()
     local x = cnn.ones(1, k):to("float16"):to("cuda")
     x[{ 1, 1 }] = 3
     assert.equal(2050, cnn.no_grad(model, x)[{ 1, 1 }]:item())
+  end)
+end)
+
+describe("products", function()
+  local function kernels(fn)
+    local result
+    local counts = cuda.count_launches(function() result = fn() end)
+    return counts.kernels, result
+  end
+
+  local function alike(a, b)
+    return (a:cpu():double() - b:double()):abs():max():item() <= 1e-4 * math.max(1, b:double():abs():max():item())
+  end
+
+  -- What fn gives on the GPU, against the CPU; and how many kernels that takes.
+  local function expect(count, fn, ...)
+    local there, here = {}, { ... }
+    for i, t in ipairs(here) do there[i] = t:to("cuda") end
+    local n, result = kernels(function() return fn(unpack(there)) end)
+    assert.equal(count, n)
+    assert.is_true(alike(result, fn(unpack(here))))
+  end
+
+  it("of matrices in any layout and of any rank are one call", function()
+    local a, b = cnn.randn(12, 20), cnn.randn(20, 9)
+    expect(1, function(x, y) return x:matmul(y) end, a, b)
+    expect(1, function(x, y) return x:t():matmul(y:t()) end, cnn.randn(20, 12), cnn.randn(9, 20))
+    expect(1, function(x, y) return x[{ { 2, 11 }, { 3, 18 } }]:matmul(y[{ { 1, 16 }, { 4, 9 } }]) end, a, b)
+    expect(1, function(x, y) return x[{ {}, 3 }]:matmul(y) end, cnn.randn(20, 7), b) -- a strided vector
+    expect(1, function(x, y) return x:matmul(y) end, cnn.randn(20), cnn.randn(20))
+    expect(1, function(x, y) return x:matmul(y) end, cnn.randn(6, 12, 20), cnn.randn(6, 20, 9))
+    expect(1, function(x, y) return x:matmul(y) end, cnn.randn(2, 3, 12, 20), b) -- batch dims as rows
+    expect(1, function(x, y) return x:transpose(2, 3):matmul(y) end, cnn.randn(6, 20, 12), b:expand(6, 20, 9))
+    expect(4, function(x, y) return x:matmul(y) end, cnn.randn(4, 1, 5, 6), cnn.randn(3, 6, 2)) -- a call for each of 4
+    expect(1, function(x, y, z) return z:addmm(x, y, 0.5, 2) end, a, b, cnn.randn(12, 9))
+    expect(2, function(x, y, z) return z:addmm(x, y, 0.5, 2) end, a, b, cnn.randn(9))
+    expect(1, function(x, y, z) return z:baddbmm(x, y, 0.5, 2) end, cnn.randn(5, 3, 4), cnn.randn(5, 4, 6),
+      cnn.randn(5, 3, 6))
+    expect(1, function(x, y) return cnn.einsum("bij,bjk->bik", x, y) end, cnn.randn(3, 4, 5), cnn.randn(3, 5, 6))
+  end)
+
+  it("of what is no matrix to the library are made dense first, if they are large", function()
+    local a, b = cnn.randn(128, 256), cnn.randn(128, 128)
+    local function every_second(x) return x[{ {}, { 1, -1, 2 } }] end
+    expect(2, function(x, y) return every_second(x):matmul(y) end, a, b)
+    expect(2, function(x, y) return y:matmul(every_second(x)) end, a, b)
+    expect(3, function(x, y, z) return z:addmm(every_second(x), every_second(y), 2) end, a, cnn.randn(128, 256), b)
+    expect(2, function(x, y) return cnn.linear(y, every_second(x)) end, a, b)
+    -- overlapping windows
+    expect(2, function(x, y) return x:unfold(1, 128, 1):matmul(y) end, cnn.randn(255), b)
+    expect(1, function(x, y) return every_second(x):matmul(y) end, cnn.randn(4, 8), cnn.randn(4, 4)) -- by an own kernel
+  end)
+
+  it("take views that begin anywhere", function()
+    for _, dtype in ipairs { "float32", "float64", "float16", "bfloat16" } do
+      local flat, w = cnn.randn(200):to(dtype), cnn.randn(7, 5):to(dtype)
+      for offset = 0, 3 do
+        local x, y = flat:narrow(1, 1 + offset, 35):view(5, 7), flat:to("cuda"):narrow(1, 1 + offset, 35):view(5, 7)
+        local err = (y:matmul(w:to("cuda")):cpu():double() - x:matmul(w):double()):abs():max():item()
+        assert.is_true(err <= ({ float64 = 1e-12, float32 = 1e-5, float16 = 2e-2, bfloat16 = 0.2 })[dtype])
+      end
+    end
+  end)
+
+  it("add a bias that begins anywhere", function()
+    local x, w, flat = cnn.randn(5, 7):half(), cnn.randn(8, 7):half(), cnn.randn(12):half()
+    for offset = 1, 4 do
+      expect(1, function(a, b, c) return cnn.linear(a, b, c:narrow(1, offset, 8)) end, x, w, flat)
+    end
+  end)
+
+  it("round to TF32 only by leave", function()
+    local x = cnn.full({ 8, 8 }, 1 + 2 ^ -12, { device = "cuda" })
+    local exact = x:matmul(x)[{ 1, 1 }]:item()
+    assert.is_false(cuda.allow_tf32(true))
+    local rounded = x:matmul(x)[{ 1, 1 }]:item()
+    assert.is_true(cuda.allow_tf32(false))
+    assert.is_true(exact > 8 and rounded == 8)
+    assert.equal(exact, x:matmul(x)[{ 1, 1 }]:item())
+  end)
+
+  it("of integers wrap around, of nothing are 0", function()
+    expect(1, function(x, y) return x:matmul(y) end, cnn.full({ 3, 4 }, 2 ^ 30, { dtype = "int32" }),
+      cnn.full({ 4, 2 }, 3, { dtype = "int32" }))
+    expect(1, function(x, y) return x:matmul(y) end, cnn.ones(3, 0), cnn.ones(0, 2))
+  end)
+end)
+
+describe("short memory", function()
+  it("leaves products and convolutions to ways with less workspace", function()
+    -- Workspaces of the stand-ins take a KiB and more. Here holes are left that hold the results alone.
+    assert.equal("done\n", run("SIM_LIBRARIES=whole", [[
+      local a, b = cnn.randn(8, 64), cnn.randn(64, 8)
+      local x, w, c = cnn.randn(1, 2, 5, 5), cnn.randn(2, 2, 3, 3), cnn.randn(2)
+      local function work(device, p)
+        local q = {}
+        for i, t in ipairs(p) do q[i] = t:to(device):detach():requires_grad_() end
+        local A, B, X, W, C = (table.unpack or unpack)(q)
+        return function() return A:matmul(B), cnn.conv2d(X, W, C) end
+      end
+      local here, there = work("cpu", { a, b, x, w, c }), work("cuda", { a, b, x, w, c })
+      local e1, e2 = here()
+      local results = {}
+      there() -- what is found once
+      collectgarbage() collectgarbage()
+      cnn.empty_cache "cuda"
+      cnn.set_memory_limit(cuda.memory_reserved(), "cuda")
+      local fill = {}
+      for _, size in ipairs { 2 ^ 20, 2 ^ 16, 2 ^ 12, 2 ^ 10, 2 ^ 9, 2 ^ 8 } do
+        while pcall(function() fill[#fill + 1] = cnn.empty(size / 4, { device = "cuda" }) end) do end
+      end
+      -- room for the two results, and a little more: for cuDNN's way with the least workspace, or for none
+      for _, holes in ipairs { 3, 2 } do
+        while holes > 0 do
+          table.remove(fill):free()
+          holes = holes - 1
+        end
+        local y1, y2 = there()
+        while pcall(function() fill[#fill + 1] = cnn.empty(64, { device = "cuda" }) end) do end
+        results[#results + 1] = { y1, y2 }
+      end
+      cnn.set_memory_limit(2 ^ 32, "cuda")
+      for _, r in ipairs(results) do
+        assert((r[1]:cpu() - e1):abs():max():item() < 1e-4 and (r[2]:cpu() - e2):abs():max():item() < 1e-4)
+      end
+      print "done"
+    ]]))
   end)
 end)

@@ -335,6 +335,9 @@ local function load_entries()
       entries[name] = derived(name:sub(1, -10), forward)
     end
   end
+  for i, key in ipairs(order) do
+    if entries[key] then entries[key].number = i end
+  end
   for key, entry in pairs(entries) do
     entry.key, entry.info, entry.name = key, infos[key], infos[key].name
     local number = 0

@@ -6,6 +6,7 @@
 --   CNN_OPS_PART=2/4 busted spec/ops_spec.lua              the second quarter of them
 --   CNN_OPS_DEVICE=cuda busted spec/ops_spec.lua           on another device than the CPU
 --                                                          (CNN_OPS_VALUES=1: their values alone)
+--   CNN_OPS_FORMS=1/5                                      there, every fifth form of each
 local cnn = require "cnn"
 local db = require "spec.opdb"
 local checks = require "spec.op_checks"

@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: MIT
--- What the sources must not say: paths of one machine, and hosts that packages come from.
+-- What the sources must not say: paths of one machine, hosts that packages come from, one name for two types.
 
 -- Lines of text files that match, this file's own apart.
 local function grep(pattern)
@@ -30,5 +30,26 @@ describe("the sources", function()
     end
     pipe:close()
     assert.are.equal("", table.concat(missing, "\n"))
+  end)
+
+  -- Templates of two files on types of one name are one function for the linker, whatever the types hold.
+  it("give a type of one .cu file no other's name, but in an unnamed namespace", function()
+    local owner, clashes, pipe = {}, {}, assert(io.popen("ls cuda/*.cu"))
+    for path in pipe:lines() do
+      local file = assert(io.open(path))
+      local text = "\n" .. file:read("*a"):gsub("\nnamespace {\n.-\n} // namespace\n", "\n")
+      file:close()
+      for line in text:gmatch "\n([^\n]*)" do
+        local name = line:match "^struct ([%w_]+)" or line:match "^typedef struct ([%w_]+)"
+          or line:match "^template <.*> struct ([%w_]+)"
+        if name and (owner[name] or path) ~= path then
+          clashes[#clashes + 1] = name .. ": " .. owner[name] .. ", " .. path
+        end
+        if name then owner[name] = path end
+      end
+    end
+    pipe:close()
+    assert.is_truthy(next(owner))
+    assert.are.equal("", table.concat(clashes, "\n"))
   end)
 end)

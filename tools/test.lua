@@ -2,10 +2,12 @@
 -- Runs tests of a build, lists what fails, and ends with 'N passed, N failed' over everything:
 --
 --   luajit tools/test.lua [--out build/release] [--lua "luajit lua5.4"] [--sanitize asan|tsan]
---                         [--jobs N] [--match PATTERN] group ...
+--                         [--sim build/sim] [--jobs N] [--match PATTERN] [--only PATTERN] group ...
 --
 -- Groups: c (spec/c, and examples/embed), specs (spec/**/*_spec.lua, by busted), golden (values of
--- spec/golden). Every file is a process of its own: one that crashes or hangs fails alone.
+-- spec/golden), cuda-sim and cuda-sim-full (GPUs on the simulator, by tools/cuda_matrix.lua: it must have
+-- been built). --match keeps the files, --only the titles that match. Every file is a process of its own:
+-- one that crashes or hangs fails alone.
 if arg[1] == "--busted" then
   -- busted under this very interpreter, without its program's own choice of one
   table.remove(arg, 1)
@@ -16,7 +18,7 @@ local TIME_LIMIT = 900 -- seconds for one file
 local OPS_PARTS = 4 -- processes that share the ops of ops_spec
 local LINES_SHOWN = 60 -- of the output of one that fails
 
-local options, groups = { out = "build/release", lua = "luajit", match = "" }, {}
+local options, groups = { out = "build/release", sim = "build/sim", lua = "luajit", match = "" }, {}
 do
   local i = 1
   while arg[i] do
@@ -76,10 +78,13 @@ if options.sanitize then
   end
 end
 
+local function absolute(path)
+  return path:sub(1, 1) == "/" and path or ask "pwd" .. "/" .. path
+end
+
 local function lua_environment(lua)
   local abi = ask(lua .. " -e 'io.write(_VERSION:match(\"%d.%d\"))'")
-  local root, out = ask "pwd", options.out
-  if out:sub(1, 1) ~= "/" then out = root .. "/" .. out end
+  local root, out = ask "pwd", absolute(options.out)
   local path = ("%s/lua/?.lua;%s/lua/?/init.lua;;"):format(root, root)
   return ("%s%sLUA_PATH=%s LUA_CPATH=%s "):format(
     ENVIRONMENT, PRELOAD, quote(path), quote(("%s/lua/%s/?.so;;"):format(out, abi))), abi
@@ -120,45 +125,97 @@ local function each_lua(make)
   return found
 end
 
+-- A file of specs, as a job.
+local function busted(name, file, environment, lua, abi)
+  return {
+    name, ("%s%s tools/test.lua --busted --ignore-lua --run=%s -o plainTerminal %s"):format(
+      environment, lua, "lua" .. abi:gsub("%.", ""), file)
+  }
+end
+
+-- ops_spec takes longer than all others: in parts.
+local function ops_jobs(jobs, environment, lua, abi)
+  for k = 1, OPS_PARTS do
+    local part = ("%sCNN_OPS_PART=%d/%d "):format(environment, k, OPS_PARTS)
+    jobs[#jobs + 1] = busted("ops_spec" .. k, "spec/ops_spec.lua", part, lua, abi)
+  end
+end
+
 function list.specs()
   return each_lua(function(lua, environment, abi)
     local jobs = {}
-    local function add(name, file, more, place)
-      table.insert(jobs, place or #jobs + 1, {
-        name, ("%s%s%s tools/test.lua --busted --ignore-lua --run=%s -o plainTerminal %s"):format(
-          environment, more, lua, "lua" .. abi:gsub("%.", ""), file)
-      })
-    end
+    ops_jobs(jobs, environment, lua, abi)
     for _, file in ipairs(lines_of("find spec -name '*_spec.lua' | sort")) do
       local name = file:match("([^/]*)%.lua$")
-      if name == "ops_spec" then -- takes longer than all others: in parts, and first
-        for k = 1, OPS_PARTS do add(name .. k, file, ("CNN_OPS_PART=%d/%d "):format(k, OPS_PARTS), 1) end
-      else
-        add(name, file, "")
-      end
+      if name ~= "ops_spec" then jobs[#jobs + 1] = busted(name, file, environment, lua, abi) end
     end
     return { "specs, " .. lua, jobs }
   end)
 end
 
+-- Golden cases in a variant; on a device without those that have nothing to do there.
+local function golden_jobs(jobs, variant, environment, lua)
+  for _, case in ipairs(dofile "spec/golden/cases.lua") do
+    local except = ""
+    if variant:find "float16" and case.not_half then except = " --except " .. quote(case.not_half[1]) end
+    for _, pattern in ipairs(case.match or { "" }) do
+      local excluded = case.not_half and variant:find "float16" and pattern == case.not_half[1]
+        or case.not_on_device and variant:find "%-%-device" and case.not_on_device[pattern]
+      if not excluded then
+        jobs[#jobs + 1] = {
+          ("golden %s %s %s"):format(variant, case.file, pattern):gsub("[^%w]+", "_"),
+          ("%s%s spec/golden/run.lua %s%s --match %s spec/golden/%s.lua"):format(
+            environment, lua, variant, except, quote(pattern), case.file)
+        }
+      end
+    end
+  end
+end
+
 function list.golden()
-  local cases = dofile "spec/golden/cases.lua"
   return each_lua(function(lua, environment)
     local jobs = {}
     for _, variant in ipairs({ "--dtype float64", "--dtype float32", "--strided" }) do
-      for _, case in ipairs(cases) do
-        for _, pattern in ipairs(case.match or { "" }) do
-          jobs[#jobs + 1] = {
-            ("golden %s %s %s"):format(variant, case.file, pattern):gsub("[^%w]+", "_"),
-            ("%s%s spec/golden/run.lua %s --match %s spec/golden/%s.lua"):format(
-              environment, lua, variant, quote(pattern), case.file)
-          }
-        end
-      end
+      golden_jobs(jobs, variant, environment, lua)
     end
     return { "golden, " .. lua, jobs }
   end)
 end
+
+-- A report of the simulator fails the process that it was made in.
+local REPORTED = 66
+
+local function cuda_sim(which)
+  local matrix, entries = dofile "tools/cuda_matrix.lua", {}
+  for _, c in ipairs(matrix[which]) do
+    local settings = ("%s SIM_EXIT=%d CNN_CUDA_PLUGIN=%s CNN_OPS_FORMS=%s "):format(
+      c.settings, REPORTED, quote(absolute(options.sim) .. "/" .. c.flavour .. "/cnn_cuda_sim.so"), c.forms)
+    if c.flavour == "asan" then
+      settings = ("%sLD_PRELOAD=%s ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 "):format(
+        settings, ask "clang -print-file-name=libclang_rt.asan-x86_64.so")
+    end
+    for _, entry in ipairs(each_lua(function(lua, environment, abi)
+      local jobs = {}
+      environment = environment .. settings
+      ops_jobs(jobs, environment .. "CNN_OPS_DEVICE=cuda ", lua, abi)
+      for _, file in ipairs(lines_of("ls spec/cuda_*_spec.lua spec/cuda_spec.lua")) do
+        jobs[#jobs + 1] = busted(file:match "([^/]*)%.lua$", file, environment, lua, abi)
+      end
+      jobs[#jobs + 1] = busted("own kernels", "spec/ops_spec.lua", ("%sCNN_OPS_DEVICE=cuda CNN_OPS_VALUES=1 "
+        .. "CNN_CUDA_LIBRARIES=none CNN_OPS=%s "):format(environment, quote(matrix.own)), lua, abi)
+      for _, dtype in ipairs(c.golden) do
+        golden_jobs(jobs, "--device cuda --dtype " .. dtype, environment, lua)
+      end
+      return { c.name, jobs }
+    end)) do
+      entries[#entries + 1] = entry
+    end
+  end
+  return entries
+end
+
+list["cuda-sim"] = function() return cuda_sim "quick" end
+list["cuda-sim-full"] = function() return cuda_sim "full" end
 
 -- ---------------------------------------------------------------------------------------------
 -- Running
@@ -229,9 +286,9 @@ for _, group in ipairs(groups) do
   for _, entry in ipairs(make()) do
     local jobs = {}
     for _, job in ipairs(entry[2]) do
-      if job[1]:find(options.match) then jobs[#jobs + 1] = job end
+      if job[1]:find(options.match) and (not options.only or entry[1]:find(options.only)) then jobs[#jobs + 1] = job end
     end
-    run(entry[1], jobs)
+    if #jobs > 0 then run(entry[1], jobs) end
   end
 end
 print(("%d passed, %d failed%s"):format(

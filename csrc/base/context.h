@@ -31,6 +31,10 @@ struct cnn_context {
   bool anomaly;   // remember where nodes were made; check every gradient for NaN
   bool replaying; // a checkpoint runs its forward again: running statistics stay as they are
 
+  // No more room will be made when memory runs out: what can do with less, does. (A binding that
+  // collects and calls again says so by false.)
+  bool last_try;
+
   uint8_t kind;                 // memory/buffer.h: what new tensors are counted as
   const cnn_pool_choice *pools; // where their memory comes from; NULL: from the device's own pool
   uint16_t origin; // memory/record.h: the line of the user's code under way, while that is recorded

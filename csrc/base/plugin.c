@@ -49,9 +49,10 @@ void *cnn_plugin_open_at(const char *name, const char *wanted, const char *symbo
                          size_t size) {
   char path[PATH_MAX + 64];
   bool beside = wanted && !strchr(wanted, '/');
-  const char *chosen = wanted ? (beside ? NULL : wanted) : from_environment(name);
+  const char *asked = from_environment(name);
+  const char *chosen = wanted ? (beside ? NULL : wanted) : asked;
   cnn_plugin_locate();
-  if (chosen && strcmp(chosen, "none") == 0) {
+  if (asked && strcmp(asked, "none") == 0) {
     snprintf(reason, size, "the environment switches it off");
     return NULL;
   }

@@ -85,6 +85,7 @@ typedef struct cnn_call {
   void *scratch;      // as many bytes as plan asked for, aligned to 64
   size_t scratch_bytes;
   bool planning; // plan is under way: elements may not be there, and are not to be read
+  int squeeze;   // above 0: the scratch could not be had, and plan is asked for a way with less
   cnn_rng rng;   // random ops: element i draws from counter rng.offset + i
   int64_t way;   // plan's choice, for run
   void *handle;  // plan's, for run

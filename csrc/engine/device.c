@@ -41,8 +41,8 @@ static void open_driver(const char *path) {
   };
   void *symbol = cnn_plugin_open_at("cuda", path, CNN_DRIVER_SYMBOL, why, sizeof why);
   if (!symbol) {
-    snprintf(reason, sizeof reason, "the CUDA plugin can't be loaded: %s%s", why,
-             path ? "" : " (\"make cuda\" builds it)");
+    snprintf(reason, sizeof reason, "the CUDA plugin can't be loaded: %s (\"make %s\" builds it)",
+             why, path ? "cuda-sim" : "cuda");
     return;
   }
   cnn_driver_entry entry;

@@ -336,14 +336,39 @@ static cnn_status launch(cnn_call *call, const cnn_backend *backend) {
   return backend->run ? backend->run(call) : call->kernel->run(call);
 }
 
+static cnn_status plan(cnn_call *call, const cnn_backend *backend) {
+  call->planning = true;
+  call->scratch_bytes = 0;
+  if (call->kernel->plan) CNN_TRY(backend->plan ? backend->plan(call) : call->kernel->plan(call));
+  call->planning = false;
+  return CNN_OK;
+}
+
+static cnn_status obtain_scratch(dispatch *d, const cnn_call *call, cnn_buffer **scratch) {
+  uint8_t kind = d->ctx->kind;
+  *scratch = NULL;
+  if (call->scratch_bytes == 0) return CNN_OK;
+  d->ctx->kind = CNN_KIND_WORKSPACE;
+  cnn_status status = cnn_buffer_create(d->ctx, d->infer.device, call->scratch_bytes, scratch);
+  d->ctx->kind = kind;
+  return status;
+}
+
+#define SQUEEZES 2
+
+// When the scratch can't be had, and nobody will make room and call again, the kernel is asked for
+// ways with less.
 static cnn_status run_with_scratch(dispatch *d, cnn_call *call, const cnn_backend *backend) {
   cnn_buffer *scratch;
-  uint8_t kind = d->ctx->kind;
-  d->ctx->kind = CNN_KIND_WORKSPACE;
-  cnn_status status = cnn_buffer_create(d->ctx, d->infer.device, call->scratch_bytes, &scratch);
-  d->ctx->kind = kind;
+  cnn_status status = obtain_scratch(d, call, &scratch);
+  while (status == CNN_OOM && d->ctx->last_try && call->squeeze < SQUEEZES) {
+    size_t before = call->scratch_bytes;
+    call->squeeze++;
+    CNN_TRY(plan(call, backend));
+    if (call->scratch_bytes < before) status = obtain_scratch(d, call, &scratch);
+  }
   CNN_TRY(status);
-  call->scratch = scratch->data;
+  call->scratch = scratch ? scratch->data : NULL;
   if (d->infer.device.type != CNN_META) status = launch(call, backend);
   cnn_unref(scratch);
   return status;
@@ -417,11 +442,9 @@ static cnn_status run_kernel(dispatch *d, cnn_tensor *const *out, int n_out) {
                    .n_out = n_out,
                    .in = d->views,
                    .out = outs,
-                   .planning = true,
                    .rng = d->ctx->rng};
   if (device.type == CNN_CUDA) call.stream = d->ctx->streams[device.index];
-  if (kernel->plan) CNN_TRY(backend->plan ? backend->plan(&call) : kernel->plan(&call));
-  call.planning = false;
+  CNN_TRY(plan(&call, backend));
   if (call.scratch_bytes > 0) return run_with_scratch(d, &call, backend);
   return meta ? CNN_OK : launch(&call, backend);
 }

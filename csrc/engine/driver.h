@@ -48,16 +48,27 @@ typedef struct cnn_device_library {
   char text[256];
 } cnn_device_library;
 
-// What was launched and moved since the counts were last cleared, of one op or in all.
+// What was launched and moved since the process began.
 typedef struct cnn_launch_counts {
-  int64_t kernels, to_device, to_host, within, syncs; // bytes but for kernels and syncs
+  int64_t kernels, syncs;
+  int64_t read, written;              // bytes of what kernels took, gave and changed
+  int64_t to_device, to_host, within; // bytes copied
 } cnn_launch_counts;
+
+// What a simulator saw the threads of one kernel do since the process began.
+typedef struct cnn_kernel_counts {
+  const char *name; // valid until the driver is asked again
+  int64_t launches, blocks, threads, barriers;
+  bool counted; // whether the following are known
+  int64_t loads, stores, load_bytes, store_bytes, shared_loads, shared_stores, atomics;
+} cnn_kernel_counts;
 
 // A kernel written by the user, compiled at run time: at most so many arguments, and options of the
 // compiler.
 enum { CNN_PROGRAM_ARGS = 64, CNN_PROGRAM_OPTIONS = 32 };
 typedef struct cnn_program_arg {
-  size_t size;
+  size_t extent; // of a pointer: the bytes that it may be used for
+  bool changes;  // whether it is written to
   union {
     void *pointer;
     float f32;
@@ -109,9 +120,10 @@ typedef struct cnn_driver {
   void (*host_free)(void *memory);
   bool (*host_owns)(const void *memory);
 
-  void (*counts_clear)(void);
-  // Of op `id`, or with -1 of what no op did (copies).
+  // Of op `id`, or with -1 of what no op did (copies, kernels of the user's).
   void (*counts_get)(int id, cnn_launch_counts *out);
+  // Of the i-th kernel of a simulator's, from 0; false behind the last, and on a GPU.
+  bool (*kernel_counts_get)(int i, cnn_kernel_counts *out);
 
   // Compiles `source` for the device and finds the kernel `name` in it. On failure the message is
   // the compiler's.

@@ -337,6 +337,7 @@ static cnn_lua *new_state(lua_State *L) {
   S->ctx.host = S;
   S->ctx.where = where;
   S->ctx.index_base = 1;
+  S->ctx.last_try = false; // CNN_WITH_ROOM
   lua_newtable(L);
   lua_pushcfunction(L, state_gc);
   lua_setfield(L, -2, "__gc");

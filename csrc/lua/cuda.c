@@ -263,15 +263,10 @@ static int l_shutdown(lua_State *L) {
 // ---------------------------------------------------------------------------------------------
 // Counts
 
-static int l_counts_clear(lua_State *L) {
-  cnn_state(L);
-  const cnn_driver *driver = cnn_cuda_open();
-  if (driver) driver->counts_clear();
-  return 0;
-}
+#define PUSH_COUNT(L, counts, field) (cnn_pushint(L, (counts).field), lua_setfield(L, -2, #field))
 
-// counts(): {op = {kernels =, to_device =, to_host =, within =, syncs =}, ...}; what no op did
-// under the name "".
+// counts(): {op = {kernels =, read =, ...}, ...} since the process began; what no op did under the
+// name "".
 static int l_counts(lua_State *L) {
   cnn_state(L);
   const cnn_driver *driver = cnn_cuda_open();
@@ -279,14 +274,43 @@ static int l_counts(lua_State *L) {
   for (int i = -1; driver && i < cnn_op_count(); i++) {
     cnn_launch_counts c;
     driver->counts_get(i, &c);
-    if (!(c.kernels | c.to_device | c.to_host | c.within | c.syncs)) continue;
-    lua_createtable(L, 0, 5);
-    cnn_pushint(L, c.kernels), lua_setfield(L, -2, "kernels");
-    cnn_pushint(L, c.to_device), lua_setfield(L, -2, "to_device");
-    cnn_pushint(L, c.to_host), lua_setfield(L, -2, "to_host");
-    cnn_pushint(L, c.within), lua_setfield(L, -2, "within");
-    cnn_pushint(L, c.syncs), lua_setfield(L, -2, "syncs");
+    if (!(c.kernels | c.read | c.written | c.to_device | c.to_host | c.within | c.syncs)) continue;
+    lua_createtable(L, 0, 7);
+    PUSH_COUNT(L, c, kernels);
+    PUSH_COUNT(L, c, read);
+    PUSH_COUNT(L, c, written);
+    PUSH_COUNT(L, c, to_device);
+    PUSH_COUNT(L, c, to_host);
+    PUSH_COUNT(L, c, within);
+    PUSH_COUNT(L, c, syncs);
     lua_setfield(L, -2, i < 0 ? "" : cnn_op_at(i)->op->name);
+  }
+  return 1;
+}
+
+// kernel_counts(): {kernel = {launches =, blocks =, ...}, ...} on a simulator, since the process
+// began; loads and stores where they were counted.
+static int l_kernel_counts(lua_State *L) {
+  cnn_state(L);
+  const cnn_driver *driver = cnn_cuda_open();
+  cnn_kernel_counts c;
+  lua_newtable(L);
+  for (int i = 0; driver && driver->kernel_counts_get(i, &c); i++) {
+    lua_createtable(L, 0, 11);
+    PUSH_COUNT(L, c, launches);
+    PUSH_COUNT(L, c, blocks);
+    PUSH_COUNT(L, c, threads);
+    PUSH_COUNT(L, c, barriers);
+    if (c.counted) {
+      PUSH_COUNT(L, c, loads);
+      PUSH_COUNT(L, c, stores);
+      PUSH_COUNT(L, c, load_bytes);
+      PUSH_COUNT(L, c, store_bytes);
+      PUSH_COUNT(L, c, shared_loads);
+      PUSH_COUNT(L, c, shared_stores);
+      PUSH_COUNT(L, c, atomics);
+    }
+    lua_setfield(L, -2, c.name);
   }
   return 1;
 }
@@ -567,74 +591,68 @@ static int l_new_program(lua_State *L) {
 }
 
 // The three sizes of a grid or block.
-static void read_dims(lua_State *L, cnn_lua *S, int first, const char *what, unsigned out[3]) {
+static void read_dims(lua_State *L, cnn_lua *S, int first, const char *kernel, const char *what,
+                      unsigned out[3]) {
   for (int i = 0; i < 3; i++) {
     int64_t size;
     char got[64];
     if (!cnn_toint(L, first + i, &size) || size < 1 || size > INT32_MAX)
-      cnn_error(L, S, "kernel: %s must be numbers from 1 on, got %s", what,
+      cnn_error(L, S, "%s: %s must be numbers from 1 on, got %s", kernel, what,
                 cnn_describe(L, first + i, got, sizeof got));
     out[i] = (unsigned)size;
   }
 }
 
-// One argument of a kernel by its letter: p a pointer to what the kernel only reads, P to what it
-// writes, f d i l numbers.
-static void read_program_arg(lua_State *L, cnn_lua *S, int i, int at, char letter, int index,
-                             cnn_program_arg *out) {
-  char got[64];
+// Argument i of a kernel by its letter: p a pointer to what the kernel only reads, P to what it
+// writes, f d i l numbers. The caller (kernel.lua) has checked it.
+static cnn_program_arg read_program_arg(lua_State *L, cnn_lua *S, int i, char letter) {
+  cnn_program_arg a = {0};
   if (letter == 'p' || letter == 'P') {
-    cnn_tensor *t = cnn_check_tensor(L, S, i, "kernel", "an argument");
-    if (t->device.type != CNN_CUDA || t->device.index != index)
-      cnn_error(L, S, "kernel: argument %d is on %s, the kernel on cuda:%d", at,
-                cnn_device_name(t->device), index);
-    if (!cnn_is_contiguous(t))
-      cnn_error(L, S, "kernel: argument %d is not contiguous: use x:contiguous()", at);
-    out->pointer = cnn_data(t);
-    out->size = sizeof out->pointer;
-    return;
+    const cnn_tensor *t = cnn_check_tensor(L, S, i, "kernel", "an argument");
+    a.pointer = cnn_data(t);
+    a.extent = (size_t)cnn_numel(t) * cnn_dtype_size((cnn_dtype)t->dtype);
+    a.changes = letter == 'P';
+    return a;
   }
-  if (lua_type(L, i) != LUA_TNUMBER)
-    cnn_error(L, S, "kernel: argument %d: expected a number, got %s", at,
-              cnn_describe(L, i, got, sizeof got));
+  double n = luaL_checknumber(L, i);
   switch (letter) {
-  case 'f': out->f32 = (float)lua_tonumber(L, i), out->size = sizeof out->f32; break;
-  case 'd': out->f64 = (double)lua_tonumber(L, i), out->size = sizeof out->f64; break;
-  case 'i': out->i32 = (int32_t)(int64_t)lua_tonumber(L, i), out->size = sizeof out->i32; break;
-  default: out->i64 = (int64_t)lua_tonumber(L, i), out->size = sizeof out->i64;
+  case 'f': a.f32 = (float)n; break;
+  case 'd': a.f64 = n; break;
+  case 'i': a.i32 = (int32_t)(int64_t)n; break;
+  default: a.i64 = n < 0x1p63 ? (int64_t)n : INT64_MAX;
   }
+  return a;
 }
 
-// launch(program, letters, gx, gy, gz, bx, by, bz, shared, ...)
+// launch(program, name, letters, gx, gy, gz, bx, by, bz, shared, ...)
 static int l_launch(lua_State *L) {
   cnn_lua *S = cnn_state(L);
   handle *h = check_handle(L, S, 1, CNN_BOX_PROGRAM, "kernel", "a kernel (of cnn.cuda.kernel)");
-  size_t n;
-  const char *letters = luaL_checklstring(L, 2, &n);
+  const char *name = luaL_checkstring(L, 2), *letters = luaL_checkstring(L, 3);
+  int n = (int)strlen(letters);
   unsigned grid[3], block[3];
   cnn_program_arg args[CNN_PROGRAM_ARGS];
-  const int first = 10;
+  const int first = 11;
   int64_t shared;
   char got[64];
-  read_dims(L, S, 3, "grid", grid);
-  read_dims(L, S, 6, "block", block);
-  if (!cnn_toint(L, 9, &shared) || shared < 0 || shared > INT32_MAX)
-    return cnn_error(L, S, "kernel: shared must be a number of bytes, got %s",
-                     cnn_describe(L, 9, got, sizeof got));
+  read_dims(L, S, 4, name, "grid", grid);
+  read_dims(L, S, 7, name, "block", block);
+  if (!cnn_toint(L, 10, &shared) || shared < 0 || shared > INT32_MAX)
+    return cnn_error(L, S, "%s: shared must be a number of bytes, got %s", name,
+                     cnn_describe(L, 10, got, sizeof got));
   if (n > CNN_PROGRAM_ARGS)
-    return cnn_error(L, S, "kernel: it has more than %d parameters", CNN_PROGRAM_ARGS);
-  if (lua_gettop(L) - first + 1 != (int)n)
-    return cnn_error(L, S, "kernel: it takes %d arguments, got %d", (int)n,
-                     lua_gettop(L) - first + 1);
-  for (int i = 0; i < (int)n; i++)
-    read_program_arg(L, S, first + i, i + 1, letters[i], h->index, &args[i]);
-  TRY(L, S, "cuda.kernel",
-      cnn_cuda_open()->program_launch(&S->ctx, h->native, grid, block, (size_t)shared, args, (int)n,
-                                      S->ctx.streams[h->index]));
-  for (int i = 0; i < (int)n; i++)
+    return cnn_error(L, S, "%s: it has more than %d parameters", name, CNN_PROGRAM_ARGS);
+  for (int i = 0; i < n; i++) args[i] = read_program_arg(L, S, first + i, letters[i]);
+  cnn_status status =
+      cnn_cuda_open()->program_launch(&S->ctx, h->native, grid, block, (size_t)shared, args, n,
+                                      S->ctx.streams[h->index]);
+  for (int i = 0; i < n; i++) // also of a kernel that failed halfway
     if (letters[i] == 'P')
       cnn_buffer_bump(cnn_check_tensor(L, S, first + i, "kernel", "an argument")->buffer);
-  return 0;
+  if (status == CNN_OK) return 0;
+  // (Faults that the simulator saw name the kernel themselves.)
+  return strncmp(S->ctx.message, name, strlen(name)) == 0 ? cnn_raise(L, S, status)
+                                                          : raise_as(L, S, name);
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -654,8 +672,8 @@ void cnn_open_cuda(lua_State *L, cnn_lua *S) {
                                            {"allow_tf32", l_allow_tf32},
                                            {"fuse_relu", l_fuse_relu},
                                            {"shutdown", l_shutdown},
-                                           {"counts_clear", l_counts_clear},
                                            {"counts", l_counts},
+                                           {"kernel_counts", l_kernel_counts},
                                            {"new_stream", l_new_stream},
                                            {"default_stream", l_default_stream},
                                            {"stream_key", l_stream_key},

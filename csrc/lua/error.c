@@ -32,7 +32,7 @@ int cnn_raise(lua_State *L, cnn_lua *S, cnn_status status) {
 }
 
 int cnn_error(lua_State *L, cnn_lua *S, const char *format, ...) {
-  char message[1024];
+  char message[CNN_MESSAGE_MAX];
   va_list args;
   va_start(args, format);
   vsnprintf(message, sizeof message, format, args);

@@ -171,11 +171,15 @@ void cnn_note_origin(lua_State *L, cnn_lua *S);
 // Releases host functions that the core gave back.
 void cnn_drain(lua_State *L, cnn_lua *S);
 
-// Runs `call` and, after CNN_OOM, once more with room made.
+// Runs `call` and, after CNN_OOM, once more with room made, or with what there is.
 #define CNN_WITH_ROOM(L, S, status, call)                                                          \
   do {                                                                                             \
     (status) = (call);                                                                             \
-    if ((status) == CNN_OOM && cnn_make_room_again(L, S)) (status) = (call);                       \
+    if ((status) == CNN_OOM && cnn_make_room_again(L, S)) {                                        \
+      (S)->ctx.last_try = true;                                                                    \
+      (status) = (call);                                                                           \
+      (S)->ctx.last_try = false;                                                                   \
+    }                                                                                              \
   } while (0)
 
 // ---------------------------------------------------------------------------------------------

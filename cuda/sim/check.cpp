@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: MIT
 //
-// The checker. Kernels are compiled so that each load and store calls it. It knows of each byte of
-// device and shared memory whether it may be touched and whether it was written, and of each four
-// bytes the last accesses, to find races.
+// The checker. Kernels are compiled so that each load and store calls it: all kernels in its own
+// flavour, in the others those of the NVRTC stand-in. It knows of each byte of shared memory
+// whether it may be touched and whether it was written, and of each four bytes the last accesses,
+// to find races. Of global memory its own flavour knows as much. The others, where most kernels
+// write without a word, know what is allocated, and what a guarded launch may touch.
 //
 // Two accesses of the same bytes by two threads, one of them a write and not both atomic, race
 // unless one comes before the other by synchronisation. Order is kept as times: a block counts its
 // synchronisations (exec.time), and an access is noted with the count.
 //   - A barrier orders all that was before it in the block: times below barrier_time.
 //   - __syncwarp orders among its lanes, with all that each knew before: Warp::known. Shuffles,
-//   votes
-//     and matrix operations exchange registers; the CUDA guide says that they order no memory.
+//     votes and matrix operations exchange registers; the CUDA guide says that they order no
+//     memory.
 //   - Between blocks, and beyond: a thread that has passed __threadfence and then does an atomic
 //     leaves what it knew at the fence in the log of that place; who does an atomic there later
 //     knows it. (The reader's own fence is not asked for.)
@@ -44,35 +46,55 @@ struct Cell {
 struct Region {
   uintptr_t start;
   size_t bytes;
-  unsigned char *state;
+  unsigned char *state; // of each byte; NULL: not known
   Cell *cells;
 };
 
-static Region global, dynamic, statics; // statics: of the running kernel's object
+static Region global, copies, dynamic, statics; // statics: of the running kernel's object
 static std::map<uintptr_t, Region> &all_statics = *new std::map<uintptr_t, Region>;
 
-static Region make_region(uintptr_t start, size_t bytes) {
-  const size_t cells = (bytes + 3) / 4 + 1;
-  void *s = mmap(nullptr, bytes + 64, PROT_READ | PROT_WRITE,
+// Zeros that take memory where they are written to.
+static void *make_notes(size_t bytes) {
+  void *p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  void *c = mmap(nullptr, cells * sizeof(Cell), PROT_READ | PROT_WRITE,
-                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (s == MAP_FAILED || c == MAP_FAILED) {
+  if (p == MAP_FAILED) {
     fprintf(stderr, "sim: no addresses for the checker's notes; set SIM_ARENA to fewer GiB\n");
     abort();
   }
-  return {start, bytes, static_cast<unsigned char *>(s), static_cast<Cell *>(c)};
+  return p;
+}
+
+static Region make_region(uintptr_t start, size_t bytes, bool with_state = true) {
+  const size_t cells = (bytes + 3) / 4 + 1;
+  return {start, bytes, with_state ? static_cast<unsigned char *>(make_notes(bytes + 64)) : nullptr,
+          static_cast<Cell *>(make_notes(cells * sizeof(Cell)))};
 }
 
 static bool within(const Region &r, uintptr_t p) {
   return p - r.start < r.bytes;
 }
 
+#ifdef SIM_CHECK
+static const bool knows_global = true;
+#else
+static const bool knows_global = false;
+#endif
+
 static Region &whole() {
-  if (!global.bytes && arena_base()) global = make_region(arena_base(), arena_bytes());
+  if (!global.bytes && arena_base())
+    global = make_region(arena_base(), arena_bytes(), knows_global);
   return global;
 }
 
+// The notes on races of these bytes are not needed any more.
+static void forget_cells(const Region &r, uintptr_t start, size_t bytes) {
+  const uintptr_t c = reinterpret_cast<uintptr_t>(r.cells + (start - r.start) / 4);
+  const uintptr_t c0 = (c + 4095) & ~uintptr_t(4095);
+  const uintptr_t c1 = (c + bytes / 4 * sizeof(Cell)) & ~uintptr_t(4095);
+  if (c1 > c0) madvise(reinterpret_cast<void *>(c0), c1 - c0, MADV_DONTNEED);
+}
+
+#ifdef SIM_CHECK
 void mark(const void *p, size_t bytes, Mark m) {
   Region &g = whole();
   unsigned char *s = g.state + (reinterpret_cast<uintptr_t>(p) - g.start);
@@ -82,11 +104,7 @@ void mark(const void *p, size_t bytes, Mark m) {
     memset(s, 0, from - reinterpret_cast<uintptr_t>(s));
     madvise(reinterpret_cast<void *>(from), to - from, MADV_DONTNEED);
     memset(reinterpret_cast<void *>(to), 0, reinterpret_cast<uintptr_t>(s + bytes) - to);
-    const uintptr_t c =
-        reinterpret_cast<uintptr_t>(g.cells + (reinterpret_cast<uintptr_t>(p) - g.start) / 4);
-    const uintptr_t c0 = (c + 4095) & ~uintptr_t(4095);
-    const uintptr_t c1 = (c + bytes / 4 * sizeof(Cell)) & ~uintptr_t(4095);
-    madvise(reinterpret_cast<void *>(c0), c1 - c0, MADV_DONTNEED);
+    forget_cells(g, reinterpret_cast<uintptr_t>(p), bytes);
     return;
   }
   memset(s, m == Mark::unaddressable ? 0 : m == Mark::initialised ? 3 : 1, bytes);
@@ -97,6 +115,19 @@ void copy_marks(void *to, const void *from, size_t bytes) {
   memmove(g.state + (reinterpret_cast<uintptr_t>(to) - g.start),
           g.state + (reinterpret_cast<uintptr_t>(from) - g.start), bytes);
 }
+#else
+void mark(const void *p, size_t bytes, Mark m) {
+#ifdef SIM_ASAN
+  if (m == Mark::unaddressable)
+    __asan_poison_memory_region(p, bytes);
+  else
+    __asan_unpoison_memory_region(p, bytes);
+#else
+  (void)p, (void)bytes, (void)m;
+#endif
+}
+void copy_marks(void *, const void *, size_t) {}
+#endif
 
 // ---- Release and acquire through atomics ------------------------------------------------------
 
@@ -125,6 +156,8 @@ static uint64_t fence_serial;
 static bool any_fence;
 
 void check_launch() {
+  if (!exec.checked) return;
+  if (!exec.launch->guarded) whole();
   logs.clear();
   seen.clear();
   any_fence = false;
@@ -147,6 +180,7 @@ void check_launch() {
 }
 
 void check_block() {
+  if (!exec.checked) return;
   acquired.clear();
   for (const Range &r : *exec.statics)
     memset(statics.state + (r.start - statics.start), ADDRESSABLE, r.bytes);
@@ -154,7 +188,23 @@ void check_block() {
          exec.launch->shared);
 }
 
+void check_copy(uintptr_t to, uintptr_t from, size_t bytes) {
+  if (!copies.bytes) {
+    const Range r = guard_range();
+    copies = make_region(r.start, r.bytes, knows_global);
+  }
+  if (!knows_global) return;
+  const Region &here = within(copies, to) ? copies : global;
+  const Region &there = within(copies, from) ? copies : global;
+  memcpy(here.state + (to - here.start), there.state + (from - there.start), bytes);
+}
+void check_forget(uintptr_t copy, size_t bytes) {
+  forget_cells(copies, copy, bytes);
+  if (knows_global) memset(copies.state + (copy - copies.start), 0, bytes);
+}
+
 void check_fence() {
+  if (!exec.checked) return;
   Thread *t = exec.now;
   t->fenced.own = ++exec.time;
   t->fenced.barrier = exec.barrier_time;
@@ -293,6 +343,16 @@ static void check_races(Cell &c, uintptr_t place, unsigned char mask, bool share
   s.pc = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(pc));
 }
 
+// Whether a kernel may touch these bytes of global memory; ends it if not.
+static bool may_touch(uintptr_t p, size_t bytes, int kind, void *pc) {
+  const void *at = reinterpret_cast<const void *>(p);
+  if (exec.launch->guarded ? guard_allows(p, bytes) : knows_global || sim_is_device(at, bytes))
+    return true;
+  fatal("out of bounds", at, bytes, kind, pc,
+        exec.launch->guarded ? guard_describe(p) : describe(at, bytes));
+  return false;
+}
+
 static void check_region(Region &r, uintptr_t p, size_t bytes, int kind, void *pc, bool shared,
                          bool poisons) {
   sim_kernel_counts &c = *exec.stats;
@@ -303,9 +363,10 @@ static void check_region(Region &r, uintptr_t p, size_t bytes, int kind, void *p
   } else if (kind == SIM_WRITE) {
     c.global_stores++, c.global_store_bytes += bytes;
   }
+  if (!shared && !may_touch(p, bytes, kind, pc)) return;
   unsigned char *state = r.state + (p - r.start);
   bool unwritten = false;
-  for (size_t i = 0; i < bytes; i++) {
+  for (size_t i = 0; r.state && i < bytes; i++) {
     if (!(state[i] & ADDRESSABLE)) {
       const void *at = reinterpret_cast<const void *>(p + i);
       return fatal(shared ? "out of bounds of shared memory" : "out of bounds", at, bytes, kind, pc,
@@ -328,10 +389,13 @@ static void check_region(Region &r, uintptr_t p, size_t bytes, int kind, void *p
 static void check_any(const void *pointer, size_t bytes, int kind, void *pc, bool poisons) {
   const uintptr_t p = reinterpret_cast<uintptr_t>(pointer);
   if (!bytes) return;
-  if (within(global, p)) {
+  Region &r = exec.launch->guarded ? copies : global;
+  if (within(r, p)) {
     if (bytes <= 16 && !(bytes & (bytes - 1)) && p % bytes)
-      return fatal("misaligned", pointer, bytes, kind, pc, describe(pointer));
-    check_region(global, p, bytes, kind, pc, false, poisons);
+      return fatal("misaligned", pointer, bytes, kind, pc,
+                   std::to_string(p % bytes) + " bytes behind a multiple of " +
+                       std::to_string(bytes));
+    check_region(r, p, bytes, kind, pc, false, poisons);
     if (kind == SIM_ATOMIC) release_acquire(pointer);
     return;
   }
@@ -357,10 +421,10 @@ static void check_any(const void *pointer, size_t bytes, int kind, void *pc, boo
 }
 
 void check_access(const void *p, size_t bytes, int kind, void *pc) {
-  check_any(p, bytes, kind, pc, false);
+  if (exec.checked) check_any(p, bytes, kind, pc, false);
 }
 void check_poison(const void *p, size_t bytes, void *pc) {
-  check_any(p, bytes, SIM_WRITE, pc, true);
+  if (exec.checked) check_any(p, bytes, SIM_WRITE, pc, true);
 }
 
 } // namespace sim
@@ -374,6 +438,7 @@ static void touch(const void *p, size_t bytes, bool writes) {
     sim_report("%s of %s", writes ? "write" : "read", describe(p, bytes).c_str());
     return;
   }
+  if (!knows_global) return;
   Region &g = whole();
   unsigned char *s = g.state + (reinterpret_cast<uintptr_t>(p) - g.start);
   size_t closed = 0, unwritten = 0;
@@ -398,5 +463,11 @@ void sim_touch_write(const void *p, size_t bytes) {
 }
 
 extern "C" const char *sim_flavour(void) {
+#if defined(SIM_CHECK)
   return "check";
+#elif defined(SIM_ASAN)
+  return "asan";
+#else
+  return "plain";
+#endif
 }

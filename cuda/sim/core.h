@@ -9,7 +9,8 @@
 //   runtime.cpp  the runtime API on these two; options and counts
 //   exec.cpp     runs a kernel
 //   module.cpp   reads the symbol tables of loaded objects
-//   check.cpp    the checker (only in that build)
+//   guard.cpp    kernels of users, whose faults come back to them
+//   check.cpp    the checker: of all kernels in its flavour, elsewhere of those of the NVRTC stand-in
 //   driver.cpp   the driver API; nvrtc.cpp: run-time compilation
 //
 // Containers of the whole process are never destroyed (`&x = *new ...`): the host's destructors may
@@ -170,6 +171,8 @@ struct Launch {
   dim3 grid, block;
   size_t shared;
   int device;
+  bool guarded;                    // sim_guard_next
+  std::vector<sim_extent> extents; // of a guarded launch: all that it may touch of global memory
 };
 void run_kernel(const Launch &l);
 const char *running_name(); // kernel or library call, "" if none
@@ -188,12 +191,23 @@ void forget_keys();
 void kill_kernel(cudaError_t e);
 bool in_kernel();
 
-// ---- module.cpp -------------------------------------------------------------------------------
+// ---- guard.cpp --------------------------------------------------------------------------------
 
+bool take_guard(std::vector<sim_extent> *extents); // of the launch at hand
+void guard_begin(const Launch &l);                 // sets its pointers to copies
+void guard_end();
 struct Range {
   uintptr_t start;
   size_t bytes;
 };
+Range guard_range();                            // where the copies lie
+bool guard_allows(uintptr_t p, size_t bytes);   // within a copy
+std::string guard_describe(uintptr_t p);        // what is wrong with an address there
+bool in_guarded_kernel();
+void keep_fault(const std::string &text);
+
+// ---- module.cpp -------------------------------------------------------------------------------
+
 // The static shared variables that this kernel may use.
 const std::vector<Range> &shared_of(const void *kernel);
 size_t shared_bytes_of(const void *kernel);
@@ -203,7 +217,7 @@ std::string place_of(void *pc);              // "file:line", as well as it is kn
 
 // ---- check.cpp --------------------------------------------------------------------------------
 
-// Where the memory changes state; nothing in the other builds, but for AddressSanitizer's shadow.
+// Where the memory changes state. Only the checker's flavour notes it, and AddressSanitizer.
 enum class Mark { unaddressable, uninitialised, initialised };
 void mark(const void *p, size_t bytes, Mark m);
 void copy_marks(void *to, const void *from, size_t bytes);

@@ -99,11 +99,7 @@ namespace sim {
 Exec exec;
 static SimState *state = &sim_state; // of the object that the kernel lies in
 
-#ifdef SIM_ASAN
-static const size_t STACK = 256 << 10;
-#else
-static const size_t STACK = 64 << 10;
-#endif
+static const size_t STACK = 1 << 20; // local memory of a GPU's thread: at most 512 KiB
 static const size_t PAGE = 4096;
 static const size_t BEHIND = 16 << 20; // closed addresses after dynamic shared memory
 
@@ -280,7 +276,7 @@ static void wake(Thread *t) {
 }
 
 void kill_kernel(cudaError_t e) {
-  poison(exec.launch->device, e);
+  if (!exec.launch->guarded) poison(exec.launch->device, e);
   exec.killed = true;
   if (current_fiber != &main_fiber) switch_to(&main_fiber); // never comes back
 }
@@ -341,7 +337,7 @@ static void let_go(Thread *t) {
 
 // What each lane knows of the others when they have met: all that any of them knew.
 static void join_knowledge(Warp *w, unsigned lanes) {
-#ifdef SIM_CHECK
+  if (!exec.checked) return;
   uint32_t joined[32] = {0};
   const uint32_t now = ++exec.time;
   for (unsigned a = 0; a < 32; a++)
@@ -351,9 +347,6 @@ static void join_knowledge(Warp *w, unsigned lanes) {
     if (lanes >> a & 1) joined[a] = now;
   for (unsigned a = 0; a < 32; a++)
     if (lanes >> a & 1) memcpy(w->known[a], joined, sizeof joined);
-#else
-  (void)w, (void)lanes;
-#endif
 }
 
 static bool complete_meeting(Warp *w, Meeting *m) {
@@ -537,9 +530,7 @@ static void run_block(uint32_t id) {
   for (Warp &w : exec.warps) {
     w.live = 0;
     w.open.clear();
-#ifdef SIM_CHECK
-    memset(w.known, 0, sizeof w.known);
-#endif
+    if (exec.checked) memset(w.known, 0, sizeof w.known);
   }
   for (unsigned i = 0; i < n; i++) {
     Thread &t = exec.threads[i];
@@ -639,11 +630,14 @@ void run_kernel(const Launch &l) {
   exec.stats->launches++;
   counts().launches++;
   state = l.kernel.state;
+  exec.checked = state->checked;
+  exec.stats->checked_launches += exec.checked;
   state->block_dim = l.block;
   state->grid_dim = l.grid;
   state->noise = options().noise;
   set_up_shared(l.shared);
   set_up_threads();
+  guard_begin(l);
   check_launch();
   const uint64_t blocks = uint64_t(l.grid.x) * l.grid.y * l.grid.z;
   std::vector<uint32_t> order(blocks);
@@ -652,6 +646,7 @@ void run_kernel(const Launch &l) {
   if (options().order == SIM_ORDER_RANDOM)
     for (uint64_t i = blocks; i > 1; i--) std::swap(order[i - 1], order[random_below(i)]);
   for (uint64_t i = 0; i < blocks && !exec.killed; i++) run_block(order[i]);
+  guard_end();
   exec.launch = nullptr;
   crash_launch = nullptr;
   for (const SimPointer &a : l.pointers)
@@ -744,10 +739,10 @@ static bool on_fiber() {
 void sim_access(const void *p, size_t bytes, int kind, void *pc) {
   if (on_fiber()) check_access(p, bytes, kind, pc);
 }
-void sim_undefined(const char *what, const void *p, const char *file, unsigned line) {
+void sim_undefined(const char *what, int error, const char *file, unsigned line) {
   if (!on_fiber()) return;
   report_at(file, static_cast<int>(line), "%s", what);
-  if (p) kill_kernel(cudaErrorMisalignedAddress);
+  if (error) kill_kernel(static_cast<cudaError_t>(error));
 }
 float sim_noise(float x) {
   if (!state->noise) return x;
@@ -760,6 +755,14 @@ int sim_get_kernel_counts(const char *name, sim_kernel_counts *out) {
   Api api(true);
   auto it = stats.find(name);
   if (it == stats.end()) return 0;
+  *out = it->second;
+  return 1;
+}
+int sim_kernel_at(int i, const char **name, sim_kernel_counts *out) {
+  Api api(true);
+  if (i < 0 || static_cast<size_t>(i) >= stats.size()) return 0;
+  const auto it = std::next(stats.begin(), i);
+  *name = it->first.c_str();
   *out = it->second;
   return 1;
 }

@@ -82,6 +82,7 @@ struct Exec {
   std::deque<Thread *> ready;
   Thread *now;
   bool killed;
+  bool checked; // the kernel calls the checker
   uint32_t time, barrier_time;
   unsigned char *dynamic; // the block's dynamic shared memory
   const std::vector<Range> *statics;
@@ -89,21 +90,16 @@ struct Exec {
 };
 extern Exec exec;
 
-// The checker's part; nothing elsewhere.
-#ifdef SIM_CHECK
+// The checker's part; nothing for kernels that don't call it.
 void check_launch();
 void check_block();
 void check_fence();
 void check_access(const void *p, size_t bytes, int kind, void *pc);
 // A thread writes values that nobody may read yet.
 void check_poison(const void *p, size_t bytes, void *pc);
-#else
-inline void check_launch() {}
-inline void check_block() {}
-inline void check_fence() {}
-inline void check_access(const void *, size_t, int, void *) {}
-inline void check_poison(const void *, size_t, void *) {}
-#endif
+// A guarded launch's copies: what is known of bytes goes with them; and is not needed any more.
+void check_copy(uintptr_t to, uintptr_t from, size_t bytes);
+void check_forget(uintptr_t copy, size_t bytes);
 
 // Of the running thread's stack, or of another fiber's.
 bool in_fiber_stack(const void *p);

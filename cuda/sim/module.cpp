@@ -107,7 +107,8 @@ static void read_symbols(Object &o, const char *file, size_t bytes) {
       const char *name = strings + s.st_name;
       if (code && s.st_shndx == code && type == STT_FUNC)
         o.kernels[o.base + s.st_value] = prefix_of(name);
-      if (shared && s.st_shndx == shared && type == STT_OBJECT)
+      const bool pad = strstr(name, "sim_shared_pad"); // sim_module.h
+      if (shared && s.st_shndx == shared && type == STT_OBJECT && !pad)
         variables.push_back({name, {o.base + s.st_value, s.st_size}});
     }
   }
@@ -217,7 +218,9 @@ std::string place_of(void *pc) {
     if (first != colon) *colon = 0;
   }
   if (!*out) snprintf(out, sizeof out, "%s+0x%lx", path.c_str(), offset);
-  return places[pc] = out;
+  const char *place = out;
+  while (!strncmp(place, "./", 2)) place += 2;
+  return places[pc] = place;
 }
 
 } // namespace sim

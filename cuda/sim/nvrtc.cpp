@@ -2,8 +2,9 @@
 //
 // Stands in for NVRTC: writes the source to a file, has the simulator's compiler make a shared
 // object of it, and hands that out as "PTX" and as "cubin". Compiler's messages name the program
-// and its lines, as NVRTC's do. It accepts what clang accepts as C++ with the simulator's headers,
-// which is a little more than NVRTC does (the C library is there): compile with the real one too.
+// and its lines, as NVRTC's do. Kernels call the checker (check.cpp) in every flavour: these are
+// the kernels of users. It accepts what clang accepts as C++ with the simulator's headers, which is
+// a little more than NVRTC does (the C library is there): compile with the real one too.
 #include <dirent.h>
 #include <nvrtc.h>
 #include <stdio.h>
@@ -76,17 +77,49 @@ std::vector<std::string> c_kernels(const std::string &source) {
   return r;
 }
 
+// `extern __shared__ T x[];` is dynamic shared memory, and no C++: it becomes a pointer, on the
+// same line. Outside of functions the pointer is found at each use.
+std::string with_dynamic_shared(const std::string &source) {
+  static const std::regex extern_shared(
+      "extern\\s+__shared__\\s+(?:(?:__align__|alignas)\\s*\\([^)]*\\)\\s*)?"
+      "([\\w:\\s]*[\\w:])\\s+(\\w+)\\s*\\[\\s*\\]\\s*;");
+  std::string r;
+  auto from = source.begin();
+  for (std::sregex_iterator i(from, source.end(), extern_shared), end; i != end; ++i) {
+    const auto at = (*i)[0].first, behind = (*i)[0].second;
+    const std::string type = (*i)[1], name = (*i)[2];
+    int depth = 0;
+    for (char c : without_comments({source.begin(), at})) depth += (c == '{') - (c == '}');
+    r.append(from, at);
+    r += depth > 0 ? type + " *" + name + " = static_cast<" + type + " *>(sim_dynamic_shared());"
+                   : "static const SimDynamicShared<" + type + "> " + name + ";";
+    r.append(static_cast<size_t>(std::count(at, behind, '\n')), '\n');
+    from = behind;
+  }
+  r.append(from, source.end());
+  return r;
+}
+
+std::string in_quotes(const std::string &s) {
+  std::string r = "\"";
+  for (char c : s) r += c == '"' || c == '\\' ? std::string("\\") + c : std::string(1, c);
+  return r + "\"";
+}
+
 std::string frame(const _nvrtcProgram &p) {
-  std::string text = "#include <sim_module.h>\n#line 1 \"" + p.name + "\"\n" + p.source +
+  std::string text = "#include <sim_module.h>\n#line 1 " + in_quotes(p.name) + "\n" +
+                     with_dynamic_shared(p.source) +
                      "\n#line 1 \"sim\"\nstatic const SimEntry sim_entries[] = {\n";
   for (const std::string &k : c_kernels(p.source))
-    text += "SIM_MODULE_ENTRY(\"" + k + "\", " + k + "),\n";
+    text += "SIM_MODULE_ENTRY(\"" + k + "\", \"" + k + "\", " + k + "),\n";
   for (size_t i = 0; i < p.expressions.size(); i++)
-    text += "SIM_MODULE_ENTRY(\"" + p.lowered[i] + "\", " + p.expressions[i] + "),\n";
+    text += "SIM_MODULE_ENTRY(\"" + p.lowered[i] + "\", " + in_quotes(p.expressions[i]) + ", " +
+            p.expressions[i] + "),\n";
   return text + "{nullptr, nullptr, nullptr}};\n"
                 "extern \"C\" __attribute__((visibility(\"default\")))\n"
                 "const SimEntry *sim_module_open(const SimApi *api) {\n"
-                "  sim_use(api);\n  return sim_entries;\n}\n";
+                "  const SimEntry *all = sim_entries;\n"
+                "  sim_last_shared<0>();\n  sim_use(api);\n  return all;\n}\n";
 }
 
 // What is the user's of NVRTC's options; the others tell of GPUs.
@@ -209,13 +242,11 @@ nvrtcResult nvrtcCompileProgram(nvrtcProgram p, int n, const char *const *option
   const std::string cxx = own ? own : SIM_CXX, so = folder + "/program.so";
   std::string command = cxx + " -DSIM_MODULE -I" + quote(folder + "/include") +
                         options_of(n, options) +
-                        " -fno-caret-diagnostics -Wno-unknown-pragmas -x c++ -c " + quote(source) +
-                        " -o " + quote(object) + " 2>&1";
-#ifdef SIM_CHECK
+                        " -fdebug-compilation-dir=. -Wno-unknown-pragmas -x c++ -c " +
+                        quote(source) + " -o " + quote(object) + " 2>&1";
   command += " && objcopy --redefine-sym memcpy=sim_memcpy --redefine-sym memmove=sim_memmove "
              "--redefine-sym memset=sim_memset " +
              quote(object) + " 2>&1";
-#endif
   command += " && " SIM_LINK " -shared " + quote(object) + " -o " + quote(so) + " 2>&1";
   p->log.clear();
   int status = -1;

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include "core.h"
 
 namespace sim {
@@ -41,6 +42,15 @@ static bool parse_flag(const char *name, bool otherwise) {
   return s ? strcmp(s, "0") != 0 : otherwise;
 }
 
+// The exit status says what was reported, whatever the program made of it.
+static int exit_status;
+static void end_by_reports() {
+  if (!faults) return;
+  fprintf(stderr, "sim: %ld reports, the last: %s\n", faults, last_report.c_str());
+  fflush(nullptr);
+  _exit(exit_status);
+}
+
 Options &options() {
   static Options o;
   static bool read = false;
@@ -48,8 +58,8 @@ Options &options() {
     read = true;
     o.order = parse_word("SIM_ORDER", {"forward", "reverse", "random"}, o.order);
     o.streams = parse_word("SIM_STREAMS", {"eager", "lazy", "random"}, o.streams);
-    o.libraries = parse_word("SIM_LIBRARIES", {"whole", "missing", "exhausted", "refusing"},
-                             o.libraries);
+    o.libraries =
+        parse_word("SIM_LIBRARIES", {"whole", "missing", "exhausted", "refusing"}, o.libraries);
     if (const char *s = getenv("SIM_SEED")) o.seed = strtoull(s, nullptr, 0);
     if (const char *s = getenv("SIM_MEMORY")) o.memory = parse_bytes(s);
     if (const char *s = getenv("SIM_FAIL_ALLOC")) o.fail_alloc = atol(s);
@@ -63,7 +73,9 @@ Options &options() {
     o.leaks = parse_flag("SIM_LEAKS", o.leaks);
     o.quiet = parse_flag("SIM_QUIET", o.quiet);
     random_state = o.seed * 0x9e3779b97f4a7c15u | 1;
-    if (o.leaks) atexit(report_leaks);
+    if (const char *s = getenv("SIM_EXIT")) exit_status = atoi(s);
+    if (exit_status) atexit(end_by_reports);
+    if (o.leaks) atexit(report_leaks); // before the reports are counted
   }
   return o;
 }
@@ -113,6 +125,10 @@ void poison(int device, cudaError_t e) {
 
 void emit_report(const std::string &text, const std::string &key) {
   if (!key.empty() && !new_key(key)) return;
+  if (in_guarded_kernel()) {
+    keep_fault(text);
+    return;
+  }
   faults++;
   last_report = text;
   if (!options().quiet) fprintf(stderr, "sim: %s\n", text.c_str());

@@ -191,12 +191,16 @@ extern "C" {
 cudaError_t sim_enqueue_kernel(const SimKernel *k, dim3 grid, dim3 block, size_t shared,
                                cudaStream_t stream) {
   std::shared_ptr<void> args(k->args, k->destroy);
+  std::vector<sim_extent> extents;
+  const bool guarded = take_guard(&extents);
   SIM_ENTER();
   if (!k->function) return fail(cudaErrorInvalidDeviceFunction);
   if (cudaError_t e = check_shape(k, grid, block, shared)) return fail(e);
   const int device = stream_device(stream);
   if (device != current_device) return fail(cudaErrorInvalidResourceHandle);
-  Launch l = {*k, args, {k->pointers, k->pointers + k->pointer_count}, grid, block, shared, device};
+  Launch l = {*k,     args,    {k->pointers, k->pointers + k->pointer_count},
+              grid,   block,   shared,
+              device, guarded, std::move(extents)};
   l.kernel.pointers = nullptr;
   l.kernel.name = kernel_name(k->name);
   return fail(push(stream, l.kernel.name, [l] { run_kernel(l); }));

@@ -1,5 +1,5 @@
 -- What inference needs: weights, the input, and two activations, however deep the net is; a graph keeps
--- them all.
+-- them all. A GPU's libraries take some workspace besides while they compute.
 --   luajit examples/fundamentals/inference_memory.lua [--device cpu]
 local cnn = require "cnn"
 local nn = cnn.nn
@@ -26,8 +26,10 @@ for _, f in ipairs(formulas) do
     local model, x = net(), cnn.randn(batch, width, { device = device })
     cnn.scope(f[4], model, x)
   end
-  local peak = cnn.memory_stats(device).requested_bytes.peak - before
-  print(("%-13s %8d bytes = %s: %s"):format(f[1], peak, f[3], tostring(peak == f[2])))
+  local stats = cnn.memory_stats(device)
+  local peak, workspace = stats.requested_bytes.peak - before, stats.kinds.workspace.peak
+  print(("%-13s %8d bytes = %s%s: %s"):format(f[1], peak, f[3],
+    workspace > 0 and (" + %d of workspace"):format(workspace) or "", tostring(peak == f[2] + workspace)))
 end
 local e = cnn.estimate(net(), { input = { batch, width }, device = device })
 print(("predicted: %d bytes, with %d activations"):format(e.peak_requested, e.activations / one))

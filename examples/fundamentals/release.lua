@@ -38,5 +38,8 @@ if device == "cpu" and full > 0 then
 end
 local available, total = cnn.mem_get_info(device)
 print("the device has room: " .. tostring(available > 0 and available <= total))
--- What is left is code and the interpreter; of a GPU also its context, which ends with the process: work
--- that must leave nothing behind belongs in a process of its own.
+-- What is left is code and the interpreter; of a GPU also its context.
+if device ~= "cpu" then
+  local context = cnn.cuda.get_device_properties(device).context_memory
+  print(("the context holds %.1f MiB of the device, until cnn.cuda.shutdown()"):format(context / MIB))
+end

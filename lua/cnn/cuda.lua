@@ -1,6 +1,7 @@
 -- SPDX-License-Identifier: MIT
 -- cnn.cuda: GPUs under PyTorch's names. The plugin is loaded by the first call that needs it. Without
 -- it, or without a GPU, is_available says why not, and everything else raises that.
+local compile = require "cnn.kernel"
 local core = require "cnn.core"
 local memory = require "cnn.memory"
 local options = require "cnn.options"
@@ -20,10 +21,11 @@ cuda.is_available = native.available
 cuda.device_count = native.count
 
 -- Runs all that follows on the simulator of the plugin, which computes GPU kernels on the CPU: slowly,
--- for tests and for finding faults in kernels. Must come before the first use of a GPU.
+-- for learning, for tests, and for finding faults in kernels. Must come before the first use of a GPU.
 function cuda.simulate()
+  if cuda.is_simulated() then return end
   native.load("cnn_cuda_sim.so")
-  io.stderr:write("cnn: CUDA devices are simulated on the CPU: slow, for tests\n")
+  io.stderr:write("cnn: CUDA devices are simulated on the CPU: slow, and times mean nothing\n")
 end
 
 -- Whether the GPUs are simulated.
@@ -67,6 +69,10 @@ function cuda.get_device_name(device)
 end
 
 -- "Compute capability": two numbers.
+function cuda.is_bf16_supported(device)
+  return native.properties(device_name("is_bf16_supported", device), "cuda.is_bf16_supported").major >= 8
+end
+
 function cuda.get_device_capability(device)
   local p = native.properties(device_name("get_device_capability", device), "cuda.get_device_capability")
   return p.major, p.minor
@@ -87,7 +93,6 @@ function cuda.device(device, fn, ...)
   return native.with_device(device_name("device", device), fn, ...)
 end
 
-
 -- Whether every op is waited for, so that an error is raised by the line that made it. Gives how it
 -- was.
 cuda.set_sync = native.set_sync
@@ -100,6 +105,9 @@ cuda.allow_tf32 = native.allow_tf32
 -- pass over the result less. But cuBLASLt's ReLU of NaN is 0, which hides what has gone wrong (cuDNN
 -- doesn't say). Off at first. Gives how it was.
 cuda.fuse_relu = native.fuse_relu
+
+-- CPU and GPUs draw from one generator.
+cuda.manual_seed, cuda.manual_seed_all = core.manual_seed, core.manual_seed
 
 -- Waits for all GPUs and gives up their libraries' handles.
 cuda.shutdown = native.shutdown
@@ -182,115 +190,50 @@ end
 -- ---------------------------------------------------------------------------------------------
 -- Kernels of one's own
 
-local LETTERS = {
-  ["float"] = "f", ["double"] = "d", ["int"] = "i", ["unsigned"] = "i", ["unsigned int"] = "i",
-  ["long long"] = "l", ["unsigned long long"] = "l", ["size_t"] = "l", ["int64_t"] = "l",
-  ["uint64_t"] = "l", ["int32_t"] = "i", ["uint32_t"] = "i", ["long"] = "l", ["unsigned long"] = "l",
-}
-
--- The dtypes that a pointer may point to, by what the source calls its elements. Others are not checked.
-local POINTEES = {
-  float = "float32", double = "float64", half = "float16", __half = "float16", __nv_bfloat16 = "bfloat16",
-  bool = "bool", char = "int8", ["signed char"] = "int8", int8_t = "int8", short = "int16", int16_t = "int16",
-  ["unsigned char"] = "uint8", uint8_t = "uint8", int = "int32", int32_t = "int32", unsigned = "int32",
-  ["unsigned int"] = "int32", uint32_t = "int32", long = "int64", ["long long"] = "int64", int64_t = "int64",
-  ["unsigned long long"] = "int64", ["unsigned long"] = "int64", uint64_t = "int64", size_t = "int64",
-}
-
--- The letters of the parameters of a kernel, from its source; and the dtypes that its pointers take, by
--- position.
-local function letters_of(source, name)
-  local plain = source:gsub("//[^\n]*", " "):gsub("/%*.-%*/", " ")
-  local list
-  for at in plain:gmatch("()__global__") do
-    local found, parameters = plain:sub(at):match("^__global__[^({;]-([%w_]+)%s*(%b())")
-    if found == name then list = parameters:sub(2, -2) end
-  end
-  if not list then
-    fail(("cuda.kernel: the source has no kernel \"%s\" (__global__ void %s(...))"):format(name, name))
-  end
-  local letters, dtypes, i = {}, {}, 0
-  for parameter in (list .. ","):gmatch("%s*(.-)%s*,") do
-    if parameter ~= "" then
-      i = i + 1
-      if parameter:find("*", 1, true) then
-        letters[i] = parameter:find("^const%s") and "p" or "P"
-        dtypes[i] = POINTEES[parameter:gsub("^const%s+", ""):match("^(.-)%s*%*")]
-      else
-        local kind = parameter:gsub("^const%s+", ""):gsub("%s+[%w_]+$", ""):gsub("%s+", " ")
-        letters[i] = LETTERS[kind] or fail(("cuda.kernel: %s: parameter %d is \"%s\": use pointers, float, double, "
-          .. "int or long long"):format(name, i, parameter))
-      end
-    end
-  end
-  return table.concat(letters), dtypes
-end
-
-local function three(what, v)
-  if type(v) == "number" then return v, 1, 1 end
-  if type(v) == "table" then return v[1] or 1, v[2] or 1, v[3] or 1 end
-  return fail(("kernel: %s must be a number or a list of up to three, got %s"):format(what, describe(v)))
-end
-
-local programs = setmetatable({}, { __mode = "k" })
-
 -- cnn.cuda.kernel(source, name, {device =, options =}): a CUDA kernel, compiled now. Call it with where
 -- it runs, then its arguments: tensors for pointers, numbers.
 --   local axpy = cnn.cuda.kernel([[
 --     extern "C" __global__ void axpy(float a, const float *x, float *y, int n) { ... }]], "axpy")
 --   axpy({grid = 4, block = 256, shared = 0}, 2, x, y, n)
 function cuda.kernel(source, name, ...)
-  for i, text in ipairs { source or false, name or false } do
-    if type(text) ~= "string" then
-      fail(("cuda.kernel: argument %d: expected a string, got %s"):format(i, describe(text or nil)))
-    end
-  end
   local o = options.read("cuda.kernel", { "device", "options" }, ...)
-  local letters, dtypes = letters_of(source, name)
-  local program = native.new_program(device_name("kernel", o.device), source, name, o.options)
-  programs[program] = { name = name, letters = letters, dtypes = dtypes }
-  return program
-end
-
-function native.program_metatable.__call(program, where, ...)
-  if type(where) ~= "table" then
-    fail("kernel: argument 1: expected {grid =, block =, shared =}, got " .. describe(where))
-  end
-  options.check("kernel", where, { "grid", "block", "shared" })
-  local this = programs[program]
-  for i, dtype in pairs(this.dtypes) do
-    local x = select(i, ...)
-    if core.is_tensor(x) and x.dtype ~= dtype and not (dtype == "uint8" and x.dtype == "bool") then
-      fail(("kernel: argument %d is %s, the kernel's parameter takes %s: convert it, e.g. x:to(\"%s\")"):format(
-        i, x.dtype, dtype, dtype))
-    end
-  end
-  local gx, gy, gz = three("grid", where.grid)
-  local bx, by, bz = three("block", where.block)
-  return native.launch(program, this.letters, gx, gy, gz, bx, by, bz, where.shared or 0, ...)
-end
-
-function native.program_metatable.__tostring(program)
-  return ("cnn.cuda.kernel(%s)"):format(programs[program].name)
+  return compile(source, name, device_name("kernel", o.device), o.options)
 end
 
 -- ---------------------------------------------------------------------------------------------
 -- Counts
 
-local KEYS = { "kernels", "to_device", "to_host", "within", "syncs" }
+-- What `after` has more than `before`, of counts by name: {name = {key = number, ...}, ...}.
+local function since(before, after)
+  local rows = {}
+  for name, counts in pairs(after) do
+    local row, more = {}, false
+    for key, n in pairs(counts) do
+      row[key] = n - (before[name] and before[name][key] or 0)
+      more = more or row[key] > 0
+    end
+    if more then rows[name] = row end
+  end
+  return rows
+end
 
--- cnn.count_launches(fn, ...): what fn(...) launched and moved on GPUs, as a table: kernels, bytes
--- copied to_device, to_host and within, syncs, and by_op with the same of each op. Then fn's results.
+local KEYS = { "kernels", "read", "written", "to_device", "to_host", "within", "syncs" }
+
+-- cnn.count_launches(fn, ...): what fn(...) launched and moved on GPUs, as a table: kernels; bytes that
+-- kernels read and write, counting each tensor once; bytes copied to_device, to_host and within; syncs; and
+-- by_op with the same of each op ("" for what no op did: kernels of one's own, waiting). On the simulator
+-- also by_kernel: launches, blocks, threads and barriers by each kernel's name, and of those of
+-- cnn.cuda.kernel the loads and stores of all threads. Then fn's results.
 function cuda.count_launches(fn, ...)
   options.expect_callable("count_launches", "argument 1 (fn)", fn)
-  native.counts_clear()
+  local ops, kernels = native.counts(), native.kernel_counts()
   local function done(...)
-    local by_op, total = native.counts(), {}
+    local total = { by_op = since(ops, native.counts()) }
     for _, key in ipairs(KEYS) do
       total[key] = 0
-      for _, c in pairs(by_op) do total[key] = total[key] + c[key] end
+      for _, c in pairs(total.by_op) do total[key] = total[key] + c[key] end
     end
-    total.by_op = by_op
+    if cuda.is_simulated() then total.by_kernel = since(kernels, native.kernel_counts()) end
     return total, ...
   end
   return done(fn(...))

@@ -58,7 +58,7 @@ local FUNCTIONS = {
   { "memory_debug", "(on)", "new memory is NaN, and writes out of a tensor's bytes are found" },
   { "gc", "{paced, minimum, budget}", "how the collector is paced; gives settings and counts" },
   { "synchronize", "(dev)", "waits for the device" },
-  { "count_launches", "(fn, ...)", "what fn launched and copied on GPUs: kernels, to_device, to_host, syncs, by_op" },
+  { "count_launches", "(fn, ...)", "what fn launched and moved on GPUs: kernels, read, written, syncs, by_op ..." },
   { "Data and files" },
   { "save", "(path, value, {metadata})", "tables of tensors, numbers, strings, booleans to a file" },
   { "load", "(path, {device, mmap})", "what save wrote, or another program; then the file's metadata" },

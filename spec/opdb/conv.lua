@@ -335,7 +335,7 @@ return {
     end
     return entry
   end)(),
-  conv2d_relu = (function() -- (csrc/ops/fused.c; its gradient: spec/nn_spec.lua)
+  conv2d_relu = (function() -- (csrc/ops/fused.c; its gradient: spec/cuda_fused_spec.lua)
     local entry = conv_entry(2)
     entry.no_difference = true
     entry.ref = function(...) return nd.map(function(v) return v < 0 and 0 or v end, conv(...)) end

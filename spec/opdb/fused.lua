@@ -39,7 +39,7 @@ local function errors()
 end
 
 return {
-  -- (At 0, where the ReLU has two slopes, differences mean nothing; spec/nn_spec.lua holds its gradient
+  -- (At 0, where the ReLU has two slopes, differences mean nothing; spec/cuda_fused_spec.lua holds its gradient
   -- against that of the two ops.)
   linear_relu = {
     plugin = true, dtypes = "real", refuses = "is bool: convert it first", no_difference = true, errors = errors(),

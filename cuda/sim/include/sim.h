@@ -24,6 +24,7 @@
 //                                      there is no memory for it, the first two times; that they
 //                                      have no algorithm
 //   SIM_NVRTC=arch (80)                the newest architecture that NVRTC knows
+//   SIM_EXIT=status                    of a process that ends after reports; 0: its own (default)
 //   SIM_CATCH=0|1                      says which kernel was running when the process crashes. The
 //                                      simulator touches no signal unless asked by this
 //
@@ -94,15 +95,31 @@ SIM_API void sim_get_counts(sim_counts *out);
 SIM_API void sim_clear_counts(void); // but not what is live
 
 // What the threads of all launches of one kernel did. Loads and stores are those that the compiled
-// code does, one for a thread's access of any width; 0 but in the checker build. `name` as written
-// in LAUNCH, without template arguments' parentheses. Returns 0 if no such kernel ran.
+// code does, one for a thread's access of any width, of launches that were checked: all in the
+// checker build, elsewhere those of kernels compiled at run time. `name` as written in LAUNCH,
+// without template arguments' parentheses. Returns 0 if no such kernel ran.
 typedef struct sim_kernel_counts {
-  uint64_t launches, blocks, threads, barriers, warp_ops;
+  uint64_t launches, checked_launches, blocks, threads, barriers, warp_ops;
   uint64_t global_loads, global_stores, global_load_bytes, global_store_bytes;
   uint64_t shared_loads, shared_stores, atomics;
 } sim_kernel_counts;
 
 SIM_API int sim_get_kernel_counts(const char *name, sim_kernel_counts *out);
+// The i-th kernel that ran, from 0; 0 behind the last.
+SIM_API int sim_kernel_at(int i, const char **name, sim_kernel_counts *out);
+
+// Kernels of a user who is to be told and to go on. The next kernel that this thread launches may
+// touch of global memory only these pieces (what its arguments point to). Its faults end the kernel
+// alone, not the device; they are not printed or counted, but kept until sim_take_faults asks: then
+// as lines, as many as fit. Returns their number.
+typedef struct sim_extent {
+  const void *start;
+  size_t bytes;
+  int argument; // its number, for messages
+} sim_extent;
+
+SIM_API void sim_guard_next(const sim_extent *extents, int n);
+SIM_API int sim_take_faults(char *out, size_t size);
 
 #ifdef __cplusplus
 }

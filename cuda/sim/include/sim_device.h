@@ -60,12 +60,18 @@ struct SimState {
   dim3 block_dim, grid_dim;
   unsigned lane; // in the warp
   int noise;
+#ifdef SIM_CHECK // whether the object's kernels call the checker
+  bool checked = true;
+#else
+  bool checked = false;
+#endif
 };
 
 // A kernel with its arguments: what a launch needs besides its shape.
 struct SimPointer {
   const void *p;
   int index;
+  void *place; // in args
 };
 struct SimKernel {
   const char *name;
@@ -103,8 +109,8 @@ enum { SIM_READ, SIM_WRITE, SIM_ATOMIC };
   X(void, sim_copy_wait, (int left), (left))                                                       \
   X(void, sim_trap, (const char *what, const char *file, int line), (what, file, line))            \
   X(void, sim_access, (const void *p, size_t bytes, int kind, void *pc), (p, bytes, kind, pc))     \
-  X(void, sim_undefined, (const char *what, const void *p, const char *file, unsigned line),       \
-    (what, p, file, line))                                                                         \
+  X(void, sim_undefined, (const char *what, int error, const char *file, unsigned line),           \
+    (what, error, file, line))                                                                     \
   X(float, sim_noise, (float x), (x))                                                              \
   X(cudaError_t, sim_enqueue_kernel,                                                               \
     (const SimKernel *k, dim3 grid, dim3 block, size_t shared, cudaStream_t stream),               \
@@ -126,10 +132,10 @@ static const int warpSize = 32;
 
 // ---- Launching --------------------------------------------------------------------------------
 
-template <class T> void sim_collect(SimPointer *out, int *n, int index, const T &v) {
+template <class T> void sim_collect(SimPointer *out, int *n, int index, T &v) {
   if constexpr (std::is_pointer_v<T>) {
     if constexpr (!std::is_function_v<std::remove_pointer_t<T>>)
-      out[(*n)++] = {static_cast<const void *>(v), index};
+      out[(*n)++] = {static_cast<const void *>(v), index, static_cast<void *>(&v)};
   }
 }
 
@@ -151,7 +157,7 @@ cudaError_t sim_launch(const char *name, void (*kernel)(P...), dim3 grid, dim3 b
   Args *args = new Args(static_cast<std::decay_t<P>>(std::forward<A>(a))...);
   SimPointer pointers[sizeof...(P) + 1];
   int n = 0, index = 0;
-  std::apply([&](const auto &...v) { (sim_collect(pointers, &n, ++index, v), ...); }, *args);
+  std::apply([&](auto &...v) { (sim_collect(pointers, &n, ++index, v), ...); }, *args);
   const SimKernel k = {name,
                        reinterpret_cast<const void *>(kernel),
                        args,

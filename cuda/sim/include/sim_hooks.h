@@ -84,19 +84,21 @@ struct SimMismatch {
 };
 void __ubsan_handle_type_mismatch_v1(SimMismatch *d, void *p) {
   if (reinterpret_cast<size_t>(p) & ((size_t(1) << d->log_alignment) - 1))
-    sim_undefined("misaligned access", p, d->at.file, d->at.line);
+    sim_undefined("misaligned access", cudaErrorMisalignedAddress, d->at.file, d->at.line);
 }
-#define SIM_UNDEFINED(name, text)                                                                  \
+// Goes on after it, unless `error` ends the kernel.
+#define SIM_UNDEFINED(name, text, error)                                                           \
   void __ubsan_handle_##name(SimSource *d) {                                                       \
-    sim_undefined(text, nullptr, d->file, d->line);                                                \
+    sim_undefined(text, error, d->file, d->line);                                                  \
   }
-SIM_UNDEFINED(add_overflow, "integer overflow in an addition")
-SIM_UNDEFINED(sub_overflow, "integer overflow in a subtraction")
-SIM_UNDEFINED(mul_overflow, "integer overflow in a product")
-SIM_UNDEFINED(negate_overflow, "integer overflow in a negation")
-SIM_UNDEFINED(divrem_overflow, "division by zero or overflow")
-SIM_UNDEFINED(shift_out_of_bounds, "shift by too much")
-SIM_UNDEFINED(out_of_bounds, "index out of an array's bounds")
+SIM_UNDEFINED(add_overflow, "integer overflow in an addition", 0)
+SIM_UNDEFINED(sub_overflow, "integer overflow in a subtraction", 0)
+SIM_UNDEFINED(mul_overflow, "integer overflow in a product", 0)
+SIM_UNDEFINED(negate_overflow, "integer overflow in a negation", 0)
+// The CPU traps; a GPU gives some number.
+SIM_UNDEFINED(divrem_overflow, "division by zero or overflow", cudaErrorLaunchFailure)
+SIM_UNDEFINED(shift_out_of_bounds, "shift by too much", 0)
+SIM_UNDEFINED(out_of_bounds, "index out of an array's bounds", 0)
 #undef SIM_UNDEFINED
 }
 

@@ -64,13 +64,29 @@ cudaError_t sim_launch_packed(const char *name, void (*kernel)(P...), void **par
                                  std::index_sequence_for<P...>());
 }
 
-#define SIM_MODULE_ENTRY(name, ...)                                                                \
+// A kernel by the name that it is found by, and the one that is shown.
+#define SIM_MODULE_ENTRY(name, shown, ...)                                                         \
   {                                                                                                \
     name, reinterpret_cast<const void *>(&__VA_ARGS__),                                            \
         [](void **params, dim3 grid, dim3 block, size_t shared, cudaStream_t stream) {             \
-          return sim_launch_packed(name, &__VA_ARGS__, params, grid, block, shared, stream);       \
+          return sim_launch_packed(shown, &__VA_ARGS__, params, grid, block, shared, stream);      \
         }                                                                                          \
   }
+
+// Nobody's shared memory, before and behind all others, so that an index that leaves these is seen.
+static __attribute__((section(".sim_shared"), used)) char sim_shared_pad[4096];
+template <int> void sim_last_shared() { // instances come in the order of their first use
+  static __attribute__((section(".sim_shared"), used)) char sim_shared_pad[4096];
+}
+
+// extern __shared__ T x[]; outside of functions
+template <class T> struct SimDynamicShared {
+  operator T *() const { return static_cast<T *>(sim_dynamic_shared()); }
+};
+
+// CUDA's, which ends the kernel and not the process.
+#define assert(condition)                                                                          \
+  ((condition) ? (void)0 : sim_trap("assertion failed: " #condition, __FILE__, __LINE__))
 
 #endif
 #endif

@@ -169,6 +169,20 @@ for _, device in ipairs(devices) do
       assert.is_true(near(g, cnn.ones(3, 5, { dtype = "float64", device = device }):matmul(v:detach()), "float64"))
     end)
 
+    it("can keep what it saves elsewhere, and compute it again", function()
+      cnn.manual_seed(9)
+      local model = nn.Sequential(nn.Linear(6, 8), gelu(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3)):to(device)
+      local x = cnn.randn(5, 6):to(device):requires_grad_()
+      local expected = gradients(model, x, function(v) return model(v) end)
+      local offloaded = gradients(model, x, function(v)
+        return cnn.save_on_cpu(function() return model(v) end)
+      end)
+      local again = gradients(model, x, function(v) return cnn.checkpoint(model, v) end)
+      for i, e in ipairs(expected) do
+        assert.is_true(near(offloaded[i], e, "float32") and near(again[i], e, "float32"), i)
+      end
+    end)
+
     it("shows hooks every layer", function()
       local model = nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 8), gelu()):to(device)
       local seen = {}

@@ -18,7 +18,10 @@ static atomic_bool sync_each;       // after every op
 static bool forked;                 // this process is a child of one that used CUDA
 static _Atomic unsigned may_report; // bit d: a kernel that may report ran on device d since
 
-static _Thread_local int current = -1; // the runtime's current device, as far as we set it
+// The runtime's current device, as far as we set it, and since which shutdown.
+static _Thread_local int current = -1;
+static _Thread_local unsigned current_epoch;
+static atomic_uint epoch;
 
 // ---------------------------------------------------------------------------------------------
 // Errors
@@ -48,8 +51,16 @@ static void note_fork(void) {
 // ---------------------------------------------------------------------------------------------
 // Devices
 
+static void give_up(cuda_device *d) {
+  if (d->fault) cudaFree(d->fault);
+  if (d->aside) cudaStreamDestroy(d->aside);
+  d->fault = NULL;
+  d->aside = NULL;
+}
+
 static cudaError_t initialise(cuda_device *d) {
   size_t available = 0, total = 0;
+  current = -1; // the runtime's is this one, from here on
   cudaError_t e = cudaSetDevice(d->index);
   if (e == cudaSuccess) e = cudaGetDeviceProperties(&d->properties, d->index);
   if (e == cudaSuccess) e = cudaMalloc((void **)&d->fault, sizeof *d->fault);
@@ -57,23 +68,29 @@ static cudaError_t initialise(cuda_device *d) {
   if (e == cudaSuccess) e = cudaStreamCreateWithFlags(&d->aside, cudaStreamNonBlocking);
   if (e == cudaSuccess) e = cudaMemGetInfo(&available, &total);
   d->taken = total - available;
-  d->ready = e == cudaSuccess;
+  if (e == cudaSuccess)
+    atomic_store(&d->ready, true);
+  else
+    give_up(d);
   return e;
 }
 
 static cudaError_t enter(int index) {
   cuda_device *d = &devices[index];
-  if (current == index && d->ready) return cudaSuccess;
+  if (current == index && current_epoch == atomic_load_explicit(&epoch, memory_order_relaxed) &&
+      atomic_load_explicit(&d->ready, memory_order_acquire))
+    return cudaSuccess;
   cudaError_t e = cudaSuccess;
   pthread_mutex_lock(&lock);
-  if (!d->ready) {
+  if (!atomic_load(&d->ready)) {
     static bool watched;
     if (!watched) watched = pthread_atfork(NULL, NULL, note_fork) == 0;
     e = initialise(d);
   }
   pthread_mutex_unlock(&lock);
   if (e == cudaSuccess) e = cudaSetDevice(index);
-  if (e == cudaSuccess) current = index;
+  current = e == cudaSuccess ? index : -1;
+  current_epoch = atomic_load(&epoch);
   return e;
 }
 
@@ -88,6 +105,12 @@ cuda_device *cuda_enter_quietly(int index) {
 
 cuda_device *cuda_device_at(int index) {
   return &devices[index];
+}
+
+int cuda_any_device(void) {
+  for (int i = 0; i < cuda_count; i++)
+    if (atomic_load(&devices[i].ready)) return i;
+  return 0;
 }
 
 static const cnn_mapper *mapper(int index) {
@@ -120,6 +143,11 @@ static cnn_status properties(cnn_context *ctx, int index, cnn_device_properties 
   out->pci_device = p->pciDeviceID;
   out->integrated = p->integrated != 0;
   out->context_memory = (int64_t)d->taken;
+  for (int i = 0; i < cuda_count && !out->peer_access; i++) {
+    int can = 0;
+    if (i != index) CUDA_TRY(ctx, cudaDeviceCanAccessPeer(&can, index, i));
+    out->peer_access = can != 0;
+  }
   return CNN_OK;
 }
 
@@ -190,6 +218,10 @@ static cnn_status synchronize(cnn_context *ctx, int index) {
   return status;
 }
 
+static bool is_used(int index) {
+  return atomic_load(&devices[index].ready);
+}
+
 static void set_sync(bool on) {
   atomic_store(&sync_each, on);
 }
@@ -244,15 +276,37 @@ int cuda_processors(const cnn_call *call) {
   return devices[call->device.index].properties.multiProcessorCount;
 }
 
+// What fails here is of a context that goes anyway.
+static void close_device(cuda_device *d) {
+  cudaSetDevice(d->index);
+  cudaDeviceSynchronize();
+  cuda_libraries_close(d);
+  cuda_ring_free(d);
+  cuda_memory_close(d);
+  give_up(d);
+  (void)cudaGetLastError();
+}
+
 static cnn_status shutdown_devices(cnn_context *ctx) {
+  cudaError_t e = cudaSuccess;
+  if (forked) return after_fork(ctx);
+  cuda_host_close();
+  cuda_streams_close();
+  pthread_mutex_lock(&lock);
+  for (int i = 0; i < cuda_count; i++)
+    if (atomic_load(&devices[i].ready)) close_device(&devices[i]);
   for (int i = 0; i < cuda_count; i++) {
-    cuda_device *d = &devices[i];
-    if (!d->ready) continue;
-    if (!cuda_enter(ctx, i)) return ctx->code;
-    CNN_TRY(synchronize(ctx, i));
-    cuda_libraries_close(d);
+    if (!atomic_load(&devices[i].ready)) continue;
+    cudaError_t r = cudaSetDevice(i);
+    if (r == cudaSuccess) r = cudaDeviceReset();
+    if (r != cudaSuccess) e = r;
+    devices[i].life++;
+    atomic_store(&devices[i].ready, false);
   }
-  return CNN_OK;
+  atomic_store(&may_report, 0);
+  atomic_fetch_add(&epoch, 1);
+  pthread_mutex_unlock(&lock);
+  return cuda_check(ctx, e, "cudaDeviceReset");
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -323,6 +377,7 @@ const char *cnn_driver_open(const cnn_host *host, cnn_driver *driver) {
   cuda_host = *host;
   for (int i = 0; i < cuda_count; i++) {
     devices[i].index = i;
+    pthread_mutex_init(&devices[i].staging, NULL);
     cuda_memory_open(&devices[i]);
   }
   *driver = (cnn_driver){
@@ -334,6 +389,7 @@ const char *cnn_driver_open(const cnn_host *host, cnn_driver *driver) {
           {.name = "cuda", .kernels = cuda_kernels, .plan = plan, .run = run, .copy = cuda_copy},
       .mapper = mapper,
       .properties = properties,
+      .is_used = is_used,
       .synchronize = synchronize,
       .set_sync = set_sync,
       .is_sync = is_sync,
@@ -344,6 +400,8 @@ const char *cnn_driver_open(const cnn_host *host, cnn_driver *driver) {
       .host_alloc = cuda_host_alloc,
       .host_free = cuda_host_free,
       .host_owns = cuda_host_owns,
+      .host_settle = cuda_host_settle,
+      .host_trim = cuda_host_trim,
       .counts_get = cuda_counts_get,
       .kernel_counts_get = cuda_kernel_counts_get,
       .shutdown = shutdown_devices,

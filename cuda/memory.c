@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Device memory as pools ask for it, pinned host memory, copies.
+// Device memory as pools ask for it.
 //
 // A pool's address space is reserved once and memory is mapped into it granule by granule (cuMem*,
 // the driver's virtual memory), so that it grows in place and every free granule can be given back.
@@ -67,6 +67,30 @@ static CUmemAllocationProp pinned_on(int index) {
 // ---------------------------------------------------------------------------------------------
 // Virtual memory
 
+// A reserved range, with a bit for each granule that has memory.
+typedef struct cuda_range {
+  uintptr_t base;
+  size_t granules;
+  struct cuda_range *next;
+  unsigned char mapped[];
+} range;
+
+// Guards the ranges of all devices and who reads them.
+static pthread_mutex_t ranges_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static bool has_memory(const range *r, size_t i) {
+  return r->mapped[i / 8] >> i % 8 & 1;
+}
+
+static void note_mapped(cuda_device *d, uintptr_t at, size_t bytes, bool mapped) {
+  range *r = d->ranges;
+  size_t g = d->mapper.granule;
+  while (at - r->base >= r->granules * g) r = r->next;
+  for (size_t i = (at - r->base) / g, end = i + bytes / g; i < end; i++)
+    r->mapped[i / 8] =
+        (unsigned char)(mapped ? r->mapped[i / 8] | 1 << i % 8 : r->mapped[i / 8] & ~(1 << i % 8));
+}
+
 static void *reserve(void *self, size_t bytes) {
   cuda_device *d = self;
   CUdeviceptr at = 0;
@@ -75,18 +99,49 @@ static void *reserve(void *self, size_t bytes) {
   if (bytes >
       (cuda_is_simulated() ? d->properties.totalGlobalMem : 16 * d->properties.totalGlobalMem))
     return NULL;
-  if (driver.reserve(&at, bytes, d->mapper.granule, 0, 0) != CUDA_SUCCESS) return NULL;
+  size_t granules = bytes / d->mapper.granule;
+  range *r = cuda_host.alloc(sizeof *r + granules / 8 + 1);
+  if (!r) return NULL;
+  if (driver.reserve(&at, bytes, d->mapper.granule, 0, 0) != CUDA_SUCCESS) {
+    cuda_host.free(r);
+    return NULL;
+  }
+  memset(r->mapped, 0, granules / 8 + 1);
+  r->base = (uintptr_t)at;
+  r->granules = granules;
+  pthread_mutex_lock(&ranges_lock);
+  r->next = d->ranges;
+  d->ranges = r;
+  pthread_mutex_unlock(&ranges_lock);
   return (void *)(uintptr_t)at;
 }
 
 static void release(void *self, void *base, size_t bytes) {
   cuda_device *d = self;
+  pthread_mutex_lock(&ranges_lock);
+  range **at = &d->ranges;
+  while ((*at)->base != (uintptr_t)base) at = &(*at)->next;
+  range *r = *at;
+  *at = r->next;
+  pthread_mutex_unlock(&ranges_lock);
+  cuda_host.free(r);
   if (cuda_enter_quietly(d->index)) driver.release((CUdeviceptr)(uintptr_t)base, bytes);
 }
 
 static void unmap(cuda_device *d, CUdeviceptr at, size_t bytes) {
   // One by one: a mapping can only be taken away as it was made.
   for (size_t i = 0; i < bytes; i += d->mapper.granule) driver.unmap(at + i, d->mapper.granule);
+}
+
+// Lets the devices whose bits are set read and write the memory.
+static bool give_access(CUdeviceptr at, size_t bytes, unsigned devices) {
+  CUmemAccessDesc list[CNN_MAX_DEVICES];
+  size_t n = 0;
+  for (int i = 0; i < CNN_MAX_DEVICES; i++)
+    if (devices >> i & 1)
+      list[n++] = (CUmemAccessDesc){.location = pinned_on(i).location,
+                                    .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+  return driver.access(at, bytes, list, n) == CUDA_SUCCESS;
 }
 
 static bool commit(void *self, void *at, size_t bytes) {
@@ -102,10 +157,12 @@ static bool commit(void *self, void *at, size_t bytes) {
     driver.drop(handle); // the mapping keeps the memory
     if (r != CUDA_SUCCESS) break;
   }
-  CUmemAccessDesc access = {.location = p.location, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-  if (done == bytes && driver.access(base, bytes, &access, 1) == CUDA_SUCCESS) return true;
-  unmap(d, base, done);
-  return false;
+  pthread_mutex_lock(&ranges_lock);
+  bool all = done == bytes && give_access(base, bytes, 1u << d->index | d->readers);
+  if (all) note_mapped(d, (uintptr_t)at, bytes, true);
+  pthread_mutex_unlock(&ranges_lock);
+  if (!all) unmap(d, base, done);
+  return all;
 }
 
 static void decommit(void *self, void *at, size_t bytes) {
@@ -113,7 +170,45 @@ static void decommit(void *self, void *at, size_t bytes) {
   if (!cuda_enter_quietly(d->index)) return;
   // Work under way may still use it; cudaFree would wait as well.
   cudaDeviceSynchronize();
+  pthread_mutex_lock(&ranges_lock);
+  note_mapped(d, (uintptr_t)at, bytes, false);
+  pthread_mutex_unlock(&ranges_lock);
   unmap(d, (CUdeviceptr)(uintptr_t)at, bytes);
+}
+
+// ---------------------------------------------------------------------------------------------
+// Peers: devices that reach each other's memory, so that a copy between them needs no detour by the
+// CPU's. Memory that was mapped is opened to a device when it first takes part in a copy.
+
+// Opens the memory of d, what there is and what will be, to device `reader`.
+static void open_to(cuda_device *d, int reader) {
+  size_t g = d->mapper.granule;
+  for (range *r = d->ranges; r; r = r->next)
+    for (size_t i = 0, end; i < r->granules; i = end + 1) {
+      for (end = i; end < r->granules && has_memory(r, end);) end++;
+      if (end > i && !give_access(r->base + i * g, (end - i) * g, 1u << reader)) return;
+    }
+  d->readers |= 1u << reader;
+}
+
+void cuda_peers_meet(int a, int b) {
+  cuda_device *pair[2] = {cuda_device_at(a), cuda_device_at(b)};
+  pthread_mutex_lock(&ranges_lock);
+  for (int i = 0; i < 2; i++) {
+    cuda_device *owner = pair[i], *reader = pair[1 - i];
+    int can = 0;
+    if (owner->met >> reader->index & 1) continue;
+    owner->met |= 1u << reader->index;
+    if (cudaDeviceCanAccessPeer(&can, reader->index, owner->index) != cudaSuccess || !can ||
+        !cuda_enter_quietly(reader->index))
+      continue;
+    cudaError_t e = cudaDeviceEnablePeerAccess(owner->index, 0);
+    if ((e == cudaSuccess || e == cudaErrorPeerAccessAlreadyEnabled) && owner->virtual_memory)
+      open_to(owner, reader->index);
+  }
+  (void)cudaGetLastError();
+  pthread_mutex_unlock(&ranges_lock);
+  (void)cuda_enter_quietly(a);
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -225,6 +320,11 @@ static void info(void *self, size_t *total, size_t *available, size_t *limit) {
   *limit = *total - (d->taken < *total ? d->taken : *total);
 }
 
+void cuda_memory_close(cuda_device *d) {
+  while (d->spare_count > 0) cudaEventDestroy(d->spare[--d->spare_count]);
+  d->met = d->readers = 0;
+}
+
 void cuda_memory_open(cuda_device *d) {
   size_t total = 0, least = LEAST_GRANULE, granule = LEAST_GRANULE;
   int supported = 0;
@@ -255,131 +355,4 @@ void cuda_memory_open(cuda_device *d) {
                            .wait = wait_event,
                            .forget = forget_event,
                            .self = d};
-}
-
-// ---------------------------------------------------------------------------------------------
-// Pinned memory
-
-// Pieces in use, so that a copy knows which host memory needs no waiting. `event` follows the last
-// copy that used the piece behind a call.
-typedef struct piece {
-  char *at;
-  size_t bytes;
-  int device;        // of the event
-  cudaEvent_t event; // NULL: never used so
-  struct piece *next;
-} piece;
-
-static piece *pieces;
-
-static piece *find(const void *p) {
-  for (piece *q = pieces; q; q = q->next)
-    if ((const char *)p >= q->at && (const char *)p < q->at + q->bytes) return q;
-  return NULL;
-}
-
-cnn_status cuda_host_alloc(cnn_context *ctx, size_t bytes, void **memory) {
-  if (!cuda_enter(ctx, 0)) return ctx->code;
-  piece *p = cuda_host.alloc(sizeof *p);
-  if (!p) return cnn_fail(ctx, CNN_OOM, "out of memory for pinned memory");
-  cudaError_t e = cudaHostAlloc(memory, bytes ? bytes : 1, cudaHostAllocPortable);
-  if (e != cudaSuccess) {
-    (void)cudaGetLastError();
-    cuda_host.free(p);
-    return cnn_fail(ctx, CNN_OOM, "no pinned memory: %zu bytes asked for (%s)", bytes,
-                    cudaGetErrorString(e));
-  }
-  *p = (piece){.at = *memory, .bytes = bytes ? bytes : 1};
-  pthread_mutex_lock(&lock);
-  p->next = pieces;
-  pieces = p;
-  pthread_mutex_unlock(&lock);
-  return CNN_OK;
-}
-
-void cuda_host_free(void *memory) {
-  pthread_mutex_lock(&lock);
-  piece **at = &pieces;
-  while (*at && (*at)->at != memory) at = &(*at)->next;
-  piece *p = *at;
-  if (p) *at = p->next;
-  pthread_mutex_unlock(&lock);
-  if (!p) return;
-  if (cuda_enter_quietly(p->event ? p->device : 0)) {
-    if (p->event) cudaEventSynchronize(p->event), cudaEventDestroy(p->event);
-    cudaFreeHost(memory);
-  }
-  cuda_host.free(p);
-}
-
-bool cuda_host_owns(const void *memory) {
-  pthread_mutex_lock(&lock);
-  bool owned = find(memory) != NULL;
-  pthread_mutex_unlock(&lock);
-  return owned;
-}
-
-// Makes freeing the piece wait for what the stream has been given. False when it is no pinned
-// memory, or that can't be done.
-static bool pin_until(const void *host, int index, cudaStream_t stream) {
-  pthread_mutex_lock(&lock);
-  piece *p = find(host);
-  bool done = false;
-  if (p && (!p->event || p->device == index)) {
-    p->device = index;
-    if (p->event || cudaEventCreateWithFlags(&p->event, cudaEventDisableTiming) == cudaSuccess)
-      done = cudaEventRecord(p->event, stream) == cudaSuccess;
-  }
-  pthread_mutex_unlock(&lock);
-  return done;
-}
-
-// ---------------------------------------------------------------------------------------------
-// Copies
-
-static cnn_status copy_peer(cnn_context *ctx, void *to, int to_index, const void *from,
-                            int from_index, size_t bytes) {
-  cudaEvent_t event;
-  cudaStream_t there = ctx->streams[from_index], here = ctx->streams[to_index];
-  // On the source's stream; the target's goes on when it is done, and it begins when the target's
-  // has come so far.
-  if (!cuda_enter(ctx, to_index)) return ctx->code;
-  CUDA_TRY(ctx, cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
-  cudaError_t e = cudaEventRecord(event, here);
-  if (!cuda_enter(ctx, from_index)) return ctx->code;
-  if (e == cudaSuccess) e = cudaStreamWaitEvent(there, event, 0);
-  cudaEventDestroy(event);
-  CUDA_TRY(ctx, e);
-  CUDA_TRY(ctx, cudaMemcpyPeerAsync(to, to_index, from, from_index, bytes, there));
-  CUDA_TRY(ctx, cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
-  e = cudaEventRecord(event, there);
-  if (e == cudaSuccess) e = cudaStreamWaitEvent(here, event, 0);
-  cudaEventDestroy(event);
-  return cuda_check(ctx, e, "cudaMemcpyPeerAsync");
-}
-
-cnn_status cuda_copy(cnn_context *ctx, void *to, cnn_device to_device, const void *from,
-                     cnn_device from_device, size_t bytes, bool non_blocking) {
-  bool up = from_device.type == CNN_CPU, down = to_device.type == CNN_CPU;
-  int index = up ? to_device.index : from_device.index;
-  cuda_count_add(up     ? CUDA_COUNT_TO_DEVICE
-                 : down ? CUDA_COUNT_TO_HOST
-                        : CUDA_COUNT_WITHIN,
-                 (int64_t)bytes);
-  if (!up && !down && to_device.index != index)
-    return copy_peer(ctx, to, to_device.index, from, index, bytes);
-  cuda_device *d = cuda_enter(ctx, index);
-  if (!d) return ctx->code;
-  cudaStream_t stream = ctx->streams[index];
-  CUDA_TRY(ctx, cudaMemcpyAsync(to, from, bytes,
-                                up     ? cudaMemcpyHostToDevice
-                                : down ? cudaMemcpyDeviceToHost
-                                       : cudaMemcpyDeviceToDevice,
-                                stream));
-  if (!up && !down) return CNN_OK;
-  const void *host = up ? from : to;
-  // From pageable memory the runtime has read all of it when it returns.
-  if (up && !cuda_host_owns(host)) return CNN_OK;
-  if (non_blocking && pin_until(host, index, stream)) return CNN_OK;
-  return cuda_wait(ctx, d, stream);
 }

@@ -8,6 +8,7 @@
 
 #include <cuda_runtime_api.h>
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "answer.h"
 #include "base/context.h"
@@ -26,7 +27,8 @@ typedef struct cuda_library {
 
 typedef struct cuda_device {
   int index;
-  bool ready; // initialised; written under the lock
+  atomic_bool ready; // initialised; written under the lock
+  unsigned life;     // which of its contexts this is: a shutdown ends one
   struct cudaDeviceProp properties;
   size_t taken;                         // bytes that were not free once the context was there
   cuda_fault *fault;                    // on the device
@@ -35,6 +37,10 @@ typedef struct cuda_device {
   cudaEvent_t spare[CUDA_SPARE_EVENTS]; // of the pools (memory.c)
   int spare_count;
   bool virtual_memory; // it maps memory into reserved addresses; else cudaMalloc serves
+  struct cuda_range *ranges;
+  unsigned met, readers;   // bits: devices it copied with, and that reach its memory (memory.c)
+  pthread_mutex_t staging; // guards the ring
+  struct cuda_ring *ring;  // of copies from and to pageable memory (transfer.c), or NULL
   cuda_library cublaslt, cudnn;
 } cuda_device;
 
@@ -48,6 +54,8 @@ cuda_device *cuda_enter(cnn_context *ctx, int index);
 cuda_device *cuda_enter_quietly(int index);
 // The device as it is.
 cuda_device *cuda_device_at(int index);
+// One that is initialised, else the first.
+int cuda_any_device(void);
 // An error of the runtime as a status, `what` in front of its text.
 cnn_status cuda_check(cnn_context *ctx, cudaError_t error, const char *what);
 #define CUDA_TRY(ctx, call) CNN_TRY(cuda_check(ctx, call, #call))
@@ -81,15 +89,34 @@ void cuda_memory_open(cuda_device *d);
 // A function of the driver's, by name, into the function pointer at `function`: the plugin links
 // with the runtime alone.
 bool cuda_look_up(const char *name, void *function);
-cnn_status cuda_copy(cnn_context *ctx, void *to, cnn_device to_device, const void *from,
-                     cnn_device from_device, size_t bytes, bool non_blocking);
+// Lets two devices reach each other's memory, where they can.
+void cuda_peers_meet(int a, int b);
+// Gives up what a device holds beside pools' memory.
+void cuda_memory_close(cuda_device *d);
+
+// Pinned memory (pinned.c): see engine/driver.h.
 cnn_status cuda_host_alloc(cnn_context *ctx, size_t bytes, void **memory);
 void cuda_host_free(void *memory);
 bool cuda_host_owns(const void *memory);
+cnn_status cuda_host_settle(cnn_context *ctx, const void *memory);
+size_t cuda_host_trim(void);
+// Whether it is pinned memory; then the stream waits for the copies that use it already.
+cnn_status cuda_pin_order(cnn_context *ctx, const void *host, cudaStream_t stream, bool *pinned);
+// The pinned memory is in use until the stream has done what it was given. False: that can't be
+// noted.
+bool cuda_pin_until(const void *host, int index, cudaStream_t stream);
+// Makes it all ordinary memory.
+void cuda_host_close(void);
+
+// Copies (transfer.c).
+cnn_status cuda_copy(cnn_context *ctx, void *to, cnn_device to_device, const void *from,
+                     cnn_device from_device, size_t bytes, bool non_blocking);
+void cuda_ring_free(cuda_device *d);
 
 // Streams and events (stream.c), programs (program.c), libraries (libraries.c): fill their part of
 // the table.
 void cuda_streams_fill(cnn_driver *driver);
+void cuda_streams_close(void);
 void cuda_programs_fill(cnn_driver *driver);
 // Raises the faults of programs that the simulator has seen.
 cnn_status cuda_program_faults(cnn_context *ctx);

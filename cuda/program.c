@@ -31,6 +31,7 @@
 
 typedef struct program {
   int index;
+  unsigned life; // of the device: its modules go with its context
   CUmodule module;
   CUfunction kernel;
   int max_threads;                // of a block
@@ -232,7 +233,7 @@ static cnn_status program_create(cnn_context *ctx, int index, const char *source
                     reason);
   program *p = cuda_host.alloc(sizeof *p);
   if (!p) return cnn_fail(ctx, CNN_OOM, "out of memory for a kernel");
-  *p = (program){.index = index};
+  *p = (program){.index = index, .life = d->life};
   cnn_status status = compile(ctx, d, source, name, options, n_options, p);
   if (status == CNN_OK)
     *out = p;
@@ -244,7 +245,8 @@ static cnn_status program_create(cnn_context *ctx, int index, const char *source
 static void program_destroy(void *program_) {
   program *p = program_;
   // (Its kernels may be running.)
-  if (cuda_enter_quietly(p->index) && cudaDeviceSynchronize() == cudaSuccess)
+  if (cuda_device_at(p->index)->life == p->life && cuda_enter_quietly(p->index) &&
+      cudaDeviceSynchronize() == cudaSuccess)
     driver.unload(p->module);
   cuda_host.free(p);
 }

@@ -52,6 +52,15 @@ static void stream_destroy(int index, void *stream) {
   pthread_mutex_unlock(&lock); // more than that are left as they are: never one handle for two
 }
 
+void cuda_streams_close(void) {
+  pthread_mutex_lock(&lock);
+  while (spare_count > 0) {
+    spare *s = &spares[--spare_count];
+    if (cuda_enter_quietly(s->index)) cudaStreamDestroy(s->stream);
+  }
+  pthread_mutex_unlock(&lock);
+}
+
 static cnn_status answer(cnn_context *ctx, cudaError_t e, const char *what, bool *done) {
   *done = e == cudaSuccess;
   return e == cudaErrorNotReady ? CNN_OK : cuda_check(ctx, e, what);

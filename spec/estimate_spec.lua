@@ -17,6 +17,7 @@ local PARTS = {
 local COMPARE = [[
   local cnn = require "cnn"
   local m = require("spec.memory_models").%s
+  cnn.set_default_device("%s")
   collectgarbage "stop"
   cnn.gc { paced = false }
   local function shape(batch)
@@ -118,9 +119,12 @@ local function perceptron()
 end
 
 describe("predicted memory", function()
-  for _, name in ipairs { "mlp", "lenet", "resnet18", "residual" } do
+  local models = { "mlp", "lenet", "residual" }
+  -- A simulator of GPUs takes minutes for a ResNet.
+  if helper.device == "cpu" or not cnn.cuda.is_simulated() then models[4] = "resnet18" end
+  for _, name in ipairs(models) do
     it("equals the measured one: " .. name, function()
-      local text, count = helper.run(COMPARE:format(name)), 0
+      local text, count = helper.run(COMPARE:format(name, helper.device)), 0
       for line in text:gmatch "[^\n]+" do
         local requested, allocated, reserved = line:match(": (%-?%d+) requested, (%-?%d+) allocated, ([%d.]+) of")
         assert(requested == "0" and allocated == "0" and math.abs(reserved - 1) <= 0.02, text)
@@ -144,7 +148,7 @@ describe("predicted memory", function()
       local before = cnn.memory_stats().requested_bytes.total
       checks.call(fn, arguments)
       local real = cnn.memory_stats().requested_bytes.total - before
-      core.simulate "cpu"
+      core.simulate(helper.device)
       context.device = "meta"
       local ok, simulated = pcall(function()
         arguments = words.arguments(sample, context)
@@ -244,7 +248,7 @@ describe("predicted memory", function()
     assert.is_true(model[1].weight.grad == gradient)
     assert.is_true(model.training and not model[2].training)
     for name, t in pairs(model:state_dict()) do
-      assert.are.equal("cpu", tostring(t.device))
+      assert.are.equal(helper.place, tostring(t.device))
       assert.is_true(t:eq(state[name]):all():item(), name)
     end
     assert.are.equal("meta", tostring(cnn.empty(2, { device = "meta" }).device))
@@ -269,7 +273,7 @@ describe("predicted memory", function()
       assert.are.equal(not problem, (pcall(cnn.estimate, model, options)))
       options.input = { 4 }
       assert.are.equal(not problem, (pcall(cnn.measure_memory, model, options)))
-      assert.is_true(running.mean == mean and mean:sum():item() == 0 and tostring(mean.device) == "cpu")
+      assert.is_true(running.mean == mean and mean:sum():item() == 0 and tostring(mean.device) == helper.place)
       assert.are.equal(0, running.calls)
       assert.is_nil(running.last)
       assert.are.same({ kept = {} }, running.cache)
@@ -297,8 +301,8 @@ describe("predicted memory", function()
       core.fault_set(n, false, true)
       ok = pcall(cnn.estimate, model, { input = { 3, 4 }, mode = "train", loss = "mse_loss", optimizer = "AdamW" })
       core.fault_clear()
-      for _, t in ipairs(model:parameters()) do assert.are.equal("cpu", tostring(t.device)) end
-      assert.are.equal("cpu", tostring(cnn.empty(1).device))
+      for _, t in ipairs(model:parameters()) do assert.are.equal(helper.place, tostring(t.device)) end
+      assert.are.equal(helper.place, tostring(cnn.empty(1).device))
       if ok then break end
       failures = failures + 1
     end
@@ -390,7 +394,8 @@ describe("predicted memory", function()
       peaks[i] = e.peak_requested
     end
     assert.are.equal(peaks[1], peaks[6])
-    assert.is_true(peaks[3] < peaks[1] and peaks[4] > peaks[1])
+    assert.is_true(peaks[4] > peaks[1])
+    if helper.device == "cpu" then assert.is_true(peaks[3] < peaks[1]) end -- from there copies come back
     local wide = nn.Sequential(nn.Linear(64, 512), nn.ReLU(), nn.Linear(512, 64))
     local function peak(attach)
       return cnn.estimate(wide, { input = { 1, 64 }, mode = "train", optimizer = "AdamW", attach = attach })
@@ -402,11 +407,11 @@ describe("predicted memory", function()
     local model = perceptron()
     local opt = optim.AdamW(model:parameters()):attach(model)
     local weight = model[1].weight:detach():clone()
-    local function peak(optimizer, attach)
-      return cnn.estimate(model, { input = { 1, 64 }, mode = "train", optimizer = optimizer, attach = attach }).peak
+    local function predict(optimizer, attach)
+      return cnn.estimate(model, { input = { 1, 64 }, mode = "train", optimizer = optimizer, attach = attach })
     end
-    assert.are.equal(peak("AdamW", true), peak(opt)) -- as it is
-    assert.is_true(peak(opt, false) > peak(opt))
+    assert.are.equal(predict("AdamW", true).peak, predict(opt).peak) -- as it is
+    assert.is_true(predict(opt, false).most.gradients > predict(opt).most.gradients)
     assert.is_false(pcall(cnn.estimate, model, { input = { 1, 64 }, mode = "train", optimizer = opt,
       loss = function(y) return y:sum():item() end }))
     assert.is_true(model[1].weight:eq(weight):all():item())
@@ -443,7 +448,7 @@ describe("predicted memory", function()
     helper.settle()
     cnn.empty_cache(pool)
     assert.are.equal(0, pool:stats().failures)
-    helper.raises("out of memory on cpu in pool \"small\"", cnn.with_pool, pool, train, inside + 1)
+    helper.raises("out of memory on " .. helper.place .. " in pool \"small\"", cnn.with_pool, pool, train, inside + 1)
   end)
 
   it("per parameter is sixteen bytes with AdamW", function()
@@ -475,7 +480,7 @@ describe("predicted memory", function()
     model:requires_grad_(false)
     says("no parameter that requires a gradient", { input = { 2, 64 }, mode = "train", optimizer = "SGD" })
     model:requires_grad_(true)
-    says("estimate: device \"cuda\" is not available", { input = { 1, 64 }, device = "cuda" })
+    says("estimate: device \"cuda:15\" is not available", { input = { 1, 64 }, device = "cuda:15" })
     says("cnn.measure_memory runs the model for real", { input = { 1, 64 }, mode = "train", loss = function(y)
       return y * y:sum():item()
     end })

@@ -10,6 +10,57 @@ for _, name in ipairs(getmetatable(cnn).names()) do local _ = cnn[name] end
 
 local helper = {}
 
+-- Specs of memory run on the default device (spec/cuda_limits_spec.lua has them run on a GPU): how scripts
+-- call it, how messages do, and the bytes of its smallest block.
+function helper.use(device)
+  helper.device = device
+  helper.place = device == "cuda" and "cuda:0" or device
+  helper.smallest = device == "cpu" and 64 or 256
+  cnn.set_default_device(device)
+end
+helper.use "cpu"
+
+-- How often something is tried: n times, on a simulated GPU less.
+function helper.times(n)
+  return helper.device ~= "cpu" and cnn.cuda.is_simulated() and math.ceil(n / 50) or n
+end
+
+-- Has the specs of other files run in this one; env: its environment, where busted put describe and it.
+function helper.include(names, env)
+  for _, name in ipairs(names) do
+    local chunk = assert(loadfile(("spec/%s_spec.lua"):format(name), "t", env))
+    if setfenv then setfenv(chunk, env) end
+    chunk()
+  end
+end
+
+-- The knobs of the GPU simulator (cuda/sim/include/sim.h); nil where it is not used, or Lua has no ffi.
+function helper.simulator()
+  local path, has_ffi, ffi = os.getenv "CNN_CUDA_PLUGIN", pcall(require, "ffi")
+  if helper.sim == nil and has_ffi and path and path:find "_sim" then
+    ffi.cdef [[
+      void sim_set_streams(int mode); void sim_set_seed(uint64_t seed); int sim_set_devices(int n);
+      void sim_fail_alloc(long n); void sim_poison_device(int device, int error);
+      uint64_t sim_device_used(int device); uint64_t sim_live_objects(void);
+      long sim_faults(void); const char *sim_last_report(void); const char *sim_flavour(void);
+    ]]
+    helper.sim = ffi.load(path)
+  end
+  return helper.sim
+end
+
+-- Calls fn under each order in which a simulator may run streams (once where there is none).
+function helper.each_schedule(fn)
+  local sim = helper.simulator()
+  if not sim then return fn "as it is" end
+  for i, name in ipairs { "eager", "lazy", "random", "random" } do
+    sim.sim_set_streams(math.min(i - 1, 2))
+    sim.sim_set_seed(17 * i)
+    local ok, message = pcall(fn, name)
+    if not ok then error(("%s (streams run %s)"):format(tostring(message), name), 0) end
+  end
+end
+
 local function live_bytes()
   local bytes
   if type(jit) == "table" then jit.flush() end -- traces hold the functions that they call

@@ -57,7 +57,7 @@ describe("save_on_cpu", function()
     local before = activations()
     local plain = model(x):sum()
     settle()
-    assert.are.equal(8 * each, activations() - before - 64) -- the loss, in the smallest block
+    assert.are.equal(8 * each, activations() - before - helper.smallest) -- the loss, in the smallest block
     plain:backward()
     local expected = helper.flat(model[1].weight.grad)
     model:zero_grad()
@@ -66,7 +66,7 @@ describe("save_on_cpu", function()
     before = activations()
     local loss = cnn.save_on_cpu(function() return model(x):sum() end)
     settle()
-    assert.are.equal(64, activations() - before)
+    assert.are.equal(helper.smallest, activations() - before)
     local saved, seen, n = 0, {}, 0
     local function walk(node)
       for _, s in ipairs(node.saved) do
@@ -85,7 +85,8 @@ describe("save_on_cpu", function()
     cnn.reset_peak_memory_stats()
     local live = cnn.memory_allocated()
     loss:backward()
-    assert.is_true(cnn.max_memory_allocated() - live < 3 * each + 9 * 64 * 65 * 4)
+    local scratch = cnn.memory_stats().kinds.workspace.peak -- of products on a GPU
+    assert.is_true(cnn.max_memory_allocated() - live - scratch < 3 * each + 9 * 64 * 65 * 4)
     assert.are.same(expected, helper.flat(model[1].weight.grad))
   end)
 

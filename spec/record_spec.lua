@@ -226,7 +226,7 @@ describe("memory_snapshot", function()
       if block then assert.are.equal(i * i * 97 * 4, block.requested) end
       assert.are.equal(i % 3 ~= 1, block and true or false)
     end
-    assert.truthy(tostring(snapshot):find("memory of cpu: %d+ blocks"))
+    assert.truthy(tostring(snapshot):find("memory of " .. helper.place .. ": %d+ blocks"))
   end)
 
   it("tells pools apart", function()

@@ -23,6 +23,12 @@ local function peak_of(fn, ...)
   return peak, result
 end
 
+-- What a product takes besides, where it does: libraries on a GPU.
+local function scratch_of(model, x)
+  peak_of(cnn.no_grad, model, x)
+  return stats().kinds.workspace.peak
+end
+
 local WIDTH, BATCH = 64, 96
 local EACH = BATCH * WIDTH * 4
 
@@ -43,8 +49,9 @@ describe("under no_grad", function()
     collectgarbage()
     local weights = 25 * (WIDTH * WIDTH + WIDTH) * 4
     assert.are.equal(weights + EACH, requested().current - none)
-    assert.are.equal(2 * EACH, peak_of(function() cnn.no_grad(model, x):free() end))
-    assert.are.equal(2 * EACH, peak_of(function() cnn.inference_mode(model, x):free() end))
+    local two = 2 * EACH + scratch_of(model, x)
+    assert.are.equal(two, peak_of(function() cnn.no_grad(model, x):free() end))
+    assert.are.equal(two, peak_of(function() cnn.inference_mode(model, x):free() end))
     -- With gradients: what the layers save.
     assert.is_true(peak_of(function() model(x):free() end) >= 25 * EACH)
   end)
@@ -54,7 +61,7 @@ describe("under no_grad", function()
     local opt = optim.AdamW(model:parameters())
     local x = cnn.randn(BATCH, WIDTH)
     local gradients, state = kind "gradients", kind "optimizer state"
-    assert.are.equal(2 * EACH, peak_of(function() cnn.no_grad(model, x):free() end))
+    assert.are.equal(2 * EACH + scratch_of(model, x), peak_of(function() cnn.no_grad(model, x):free() end))
     assert.are.equal(gradients, kind "gradients")
     assert.are.equal(state, kind "optimizer state")
     opt:zero_grad()
@@ -120,7 +127,7 @@ describe("an elementwise layer in a Sequential", function()
     local dropout = stack(8, function(i) return i == 1 and nn.Linear(WIDTH, WIDTH) or nn.Dropout(0.1) end)
     assert.are.equal(peak_of(plain, x), peak_of(dropout, x))
     assert.are.equal(peak_of(plain, x), peak_of(nn.Sequential(plain, nn.ReLU()), x))
-    assert.are.equal(peak_of(plain, x) + 6 * EACH, peak_of(model, x))
+    assert.are.equal(math.max(peak_of(plain, x), 7 * EACH), peak_of(model, x))
   end)
 
   it("is counted among the activations when its input was none", function()
@@ -366,7 +373,7 @@ describe("gradients and state", function()
       cnn.core.fault_clear()
       if not ok then
         local done = opt.state[a.weight] and 1 or 0
-        assert.are.equal(bytes + done * 2 * 64, kind "optimizer state")
+        assert.are.equal(bytes + done * 2 * helper.smallest, kind "optimizer state")
         if done == 0 then assert.are.same(values, { helper.flat(a.weight), helper.flat(b.weight) }) end
         if done == 1 then break end -- the structures of the second group's op, a few bytes, failed
       end

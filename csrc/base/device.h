@@ -23,6 +23,18 @@ static inline bool cnn_device_equal(cnn_device a, cnn_device b) {
   return a.type == b.type && a.index == b.index;
 }
 
+// Devices that were met.
+typedef struct cnn_device_set {
+  uint32_t types[CNN_DEVICE_TYPES];
+} cnn_device_set;
+
+// False when the device is in the set already.
+static inline bool cnn_device_set_add(cnn_device_set *set, cnn_device d) {
+  uint32_t bit = (uint32_t)1 << d.index, before = set->types[d.type];
+  set->types[d.type] |= bit;
+  return !(before & bit);
+}
+
 // Packs a device into an integer argument and back.
 static inline int64_t cnn_device_code(cnn_device d) {
   return d.type * 256 + d.index;

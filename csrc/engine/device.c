@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/parallel.h"
 #include "base/plugin.h"
 
 static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
@@ -38,6 +39,7 @@ static void open_driver(const char *path) {
       .op_name = op_name,
       .alloc = cnn_malloc,
       .free = cnn_free,
+      .parallel_for = cnn_parallel_for,
   };
   void *symbol = cnn_plugin_open_at("cuda", path, CNN_DRIVER_SYMBOL, why, sizeof why);
   if (!symbol) {
@@ -78,6 +80,42 @@ cnn_status cnn_cuda_load(cnn_context *ctx, const char *path) {
                     "the first use of one",
                     table.name);
   return cnn_cuda_open() ? CNN_OK : cnn_fail(ctx, CNN_DEVICE, "%s", reason);
+}
+
+static atomic_uint shutdowns;
+
+unsigned cnn_cuda_shutdowns(void) {
+  return atomic_load_explicit(&shutdowns, memory_order_relaxed);
+}
+
+// What still lies on a GPU.
+static cnn_status check_empty(cnn_context *ctx, int index) {
+  cnn_device device = {CNN_CUDA, (uint8_t)index};
+  cnn_pool_stats s;
+  if (!cnn_gpu_pool(index)) return CNN_OK;
+  cnn_pool_get_stats(cnn_gpu_pool(index), &s);
+  if (s.blocks.current == 0) return CNN_OK;
+  return cnn_fail(
+      ctx, CNN_STATE,
+      "%lld tensors with %lld bytes are still on %s (cnn.live(\"%s\") lists them): free "
+      "them, move them to the CPU, or lose them with {force = true}",
+      (long long)s.blocks.current, (long long)s.requested.current, cnn_device_name(device),
+      cnn_device_name(device));
+}
+
+cnn_status cnn_cuda_shutdown(cnn_context *ctx, bool force) {
+  const cnn_driver *driver = cnn_cuda_open();
+  if (!driver) return CNN_OK;
+  for (int i = 0; i < driver->count && !force; i++) {
+    // A context that a fault has spoilt answers every call so: that is no reason to keep it.
+    cnn_status status = driver->is_used(i) ? driver->synchronize(ctx, i) : CNN_OK;
+    if (status != CNN_OK && status != CNN_DEVICE) return status;
+  }
+  for (int i = 0; i < driver->count && !force; i++) CNN_TRY(check_empty(ctx, i));
+  cnn_gpu_pools_lose();
+  atomic_fetch_add(&shutdowns, 1);
+  memset(ctx->streams, 0, sizeof ctx->streams);
+  return driver->shutdown(ctx);
 }
 
 // As scripts write it.

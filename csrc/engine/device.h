@@ -23,6 +23,13 @@ const cnn_driver *cnn_cuda_open(void);
 // Opens a plugin at `path` as the driver of GPUs; an error when there is one already.
 cnn_status cnn_cuda_load(cnn_context *ctx, const char *path);
 
+// Gives up all GPUs: waits for them, and drops their contexts with all that is theirs. CNN_STATE
+// when tensors lie there, unless `force`: their bytes are lost then. An error that kernels have
+// reported is raised, and nothing happens, unless `force`. The next use of a GPU starts afresh.
+cnn_status cnn_cuda_shutdown(cnn_context *ctx, bool force);
+// How often that was done: handles of streams and events from before are of no use.
+unsigned cnn_cuda_shutdowns(void);
+
 // Waits until the device has done all that was asked of it, and raises what its kernels reported.
 cnn_status cnn_device_synchronize(cnn_context *ctx, cnn_device device);
 

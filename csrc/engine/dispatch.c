@@ -387,11 +387,23 @@ static bool is_move(const dispatch *d, cnn_device to) {
          to.type != CNN_META && !cnn_device_equal(d->in[0]->device, to);
 }
 
+// Whether it copies between two tensors that lie alike on two devices: bytes.
+static bool is_exchange(const dispatch *d) {
+  if (d->id != cnn_ops_of_engine()->copy_) return false;
+  const cnn_tensor *x = d->in[0], *src = d->in[1];
+  return x->device.type != CNN_META && src->device.type != CNN_META &&
+         !cnn_device_equal(x->device, src->device) && x->dtype == src->dtype &&
+         cnn_shape_equal(x->ndim, x->shape, src->ndim, src->shape) &&
+         cnn_shape_equal(x->ndim, x->strides, src->ndim, src->strides) &&
+         cnn_strides_dense(x->ndim, x->shape, x->strides);
+}
+
 // Two devices can exchange bytes only: the rest of a copy is done before, or after, on either.
 static cnn_status bring(dispatch *d) {
   cnn_tensor *x = d->in[0];
   if (d->id == cnn_ops_of_engine()->copy_) {
-    if (d->in[1]->device.type == CNN_META || cnn_device_equal(d->in[1]->device, x->device))
+    if (d->in[1]->device.type == CNN_META || cnn_device_equal(d->in[1]->device, x->device) ||
+        is_exchange(d))
       return CNN_OK;
     return replace(d, 1, cnn_ops_of_engine()->to_device,
                    CNN_ARGS(CNN_A_T(d->in[1]), CNN_A_DEVICE(x->device), d->args[2]));
@@ -403,11 +415,18 @@ static cnn_status bring(dispatch *d) {
   return replace(d, 0, cnn_ops_of_engine()->clone, CNN_ARGS(CNN_A_T(x)));
 }
 
-static cnn_status move(dispatch *d, const cnn_tensor *out) {
+static cnn_status move(dispatch *d, const cnn_tensor *out, const cnn_tensor *src) {
   cnn_view to, from;
   fill_view(&to, out);
-  fill_view(&from, d->in[0]);
-  return cnn_device_move(d->ctx, &to, out->device, &from, d->in[0]->device, d->args[2].i != 0);
+  fill_view(&from, src);
+  return cnn_device_move(d->ctx, &to, out->device, &from, src->device, d->args[2].i != 0);
+}
+
+// Waits for copies behind their calls that use the inputs.
+static cnn_status settle(dispatch *d) {
+  for (int i = 0; i < d->n_in; i++)
+    if (d->in[i]) CNN_TRY(cnn_buffer_settle(d->ctx, d->in[i]->buffer));
+  return CNN_OK;
 }
 
 // On meta nothing runs. A simulation asks the kernel of the device that it imitates for its
@@ -415,8 +434,12 @@ static cnn_status move(dispatch *d, const cnn_tensor *out) {
 static cnn_status run_kernel(dispatch *d, cnn_tensor *const *out, int n_out) {
   bool meta = d->infer.device.type == CNN_META;
   if (meta && !d->ctx->simulation) return CNN_OK;
-  if (!meta && d->e->op->flags & CNN_OP_ANY_DEVICE && n_out == 1 && is_move(d, out[0]->device))
-    return move(d, out[0]);
+  // Copies between devices are in an order of their own, and wait for nothing here.
+  if (!meta && d->e->op->flags & CNN_OP_ANY_DEVICE) {
+    if (n_out == 1 && is_move(d, out[0]->device)) return move(d, out[0], d->in[0]);
+    if (is_exchange(d)) return move(d, d->in[0], d->in[1]);
+  }
+  if (!meta) CNN_TRY(settle(d));
   cnn_device device = meta ? cnn_simulation_target(d->ctx->simulation) : d->infer.device;
   const cnn_backend *backend = cnn_backend_of((cnn_device_type)device.type);
   const cnn_kernel *kernel = backend ? backend->kernels[d->id] : NULL;
@@ -657,9 +680,17 @@ static cnn_status infer(dispatch *d) {
   return d->e->op->infer ? d->e->op->infer(&d->infer) : CNN_OK;
 }
 
+// On a GPU that was shut down the inputs' bytes are gone.
+static cnn_status check_bytes(dispatch *d) {
+  for (int i = 0; i < d->n_in; i++)
+    if (d->in[i]) CNN_TRY(cnn_buffer_check(d->ctx, d->in[i]->buffer, input_name(d, i)));
+  return CNN_OK;
+}
+
 static cnn_status start(dispatch *d, const cnn_arg *args, int n_args) {
   d->n_scalars = 0;
   CNN_TRY(collect(d, args, n_args));
+  if (__builtin_expect(cnn_cuda_shutdowns() > 0, 0)) CNN_TRY(check_bytes(d));
   if (!(d->e->op->flags & CNN_OP_ANY_DEVICE))
     CNN_TRY(check_devices(d));
   else

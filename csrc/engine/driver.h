@@ -26,6 +26,8 @@ typedef struct cnn_host {
   const char *(*op_name)(int id);              // static storage
   void *(*alloc)(size_t bytes);                // as malloc, counted by fault injection
   void (*free)(void *p);
+  // base/parallel.h
+  void (*parallel_for)(int64_t n, int64_t grain, void (*fn)(void *, int64_t, int64_t), void *arg);
 } cnn_host;
 
 // Bytes and numbers of a device, as its maker calls them.
@@ -87,6 +89,8 @@ typedef struct cnn_driver {
   // What pools ask of device `index`: valid as long as the process.
   const cnn_mapper *(*mapper)(int index);
   cnn_status (*properties)(cnn_context *ctx, int index, cnn_device_properties *out);
+  // Whether the device has a context: since its first use, until a shutdown.
+  bool (*is_used)(int index);
   // The libraries of device `index`, opened if need be.
   cnn_status (*libraries)(cnn_context *ctx, int index,
                           cnn_device_library out[CNN_DEVICE_LIBRARIES]);
@@ -115,10 +119,15 @@ typedef struct cnn_driver {
   cnn_status (*event_wait)(cnn_context *ctx, int index, void *event, void *stream);
   cnn_status (*event_elapsed)(cnn_context *ctx, int index, void *from, void *to, float *ms);
 
-  // Host memory that the device reads and writes without the CPU's help.
+  // Host memory that devices read and write without the CPU's help. A copy from or to it may go on
+  // behind its call: host_settle waits for those that use it, and raises what kernels reported;
+  // host_free waits for nothing. What is freed is kept for reuse until host_trim, which returns its
+  // bytes.
   cnn_status (*host_alloc)(cnn_context *ctx, size_t bytes, void **memory);
   void (*host_free)(void *memory);
   bool (*host_owns)(const void *memory);
+  cnn_status (*host_settle)(cnn_context *ctx, const void *memory);
+  size_t (*host_trim)(void);
 
   // Of op `id`, or with -1 of what no op did (copies, kernels of the user's).
   void (*counts_get)(int id, cnn_launch_counts *out);
@@ -133,7 +142,8 @@ typedef struct cnn_driver {
   cnn_status (*program_launch)(cnn_context *ctx, void *program, const unsigned grid[3],
                                const unsigned block[3], size_t shared, const cnn_program_arg *args,
                                int n_args, void *stream);
-  // Ends all use of the devices: waits, and drops contexts. The next use starts anew.
+  // Ends all use of the devices: waits, and drops their contexts with all that is theirs; pinned
+  // memory becomes ordinary. Pools' memory must have been given back. The next use starts anew.
   cnn_status (*shutdown)(cnn_context *ctx);
 } cnn_driver;
 

@@ -106,7 +106,9 @@ static cnn_status read_bytes(cnn_context *ctx, const cnn_tensor *t, void *elemen
     return cnn_fail(ctx, CNN_STATE,
                     "a meta tensor has a shape and no data, so its values can't be read");
   const cnn_backend *backend = cnn_backend_of((cnn_device_type)t->device.type);
+  CNN_TRY(cnn_buffer_check(ctx, t->buffer, "the tensor"));
   if (!backend->copy) {
+    CNN_TRY(cnn_buffer_settle(ctx, t->buffer));
     memcpy(element, cnn_data(t), size);
     return CNN_OK;
   }

@@ -7,6 +7,7 @@
 #include "base/alloc.h"
 #include "engine/dispatch.h"
 #include "engine/registry.h"
+#include "memory/simulation.h"
 
 // Less than a page stays where it is.
 #define SMALLEST 4096
@@ -106,16 +107,26 @@ cnn_status cnn_pack(cnn_context *ctx, cnn_tensor *t, bool filled, cnn_tensor **o
   return status;
 }
 
+// What was packed from a GPU comes back as a copy, which a simulation of one counts.
+static bool simulates_return(const cnn_context *ctx, const cnn_tensor *packed) {
+  return ctx->simulation && packed->device.type == CNN_META && packed->buffer->bytes > 0 &&
+         !cnn_is_simulated(packed->buffer) &&
+         cnn_simulation_target(ctx->simulation).type == CNN_CUDA;
+}
+
 cnn_status cnn_unpack(cnn_context *ctx, cnn_tensor *packed, cnn_device device, cnn_tensor **out) {
-  if (cnn_device_equal(packed->device, device)) {
+  bool same = cnn_device_equal(packed->device, device);
+  if (same && !simulates_return(ctx, packed)) {
     *out = cnn_ref(packed);
     return CNN_OK;
   }
   cnn_results r;
   bool grad_enabled = ctx->grad_enabled;
   ctx->grad_enabled = false;
-  cnn_status status = cnn_dispatch(ctx, cnn_ops_of_engine()->to_device,
-                                   CNN_ARGS(CNN_A_T(packed), CNN_A_DEVICE(device)), &r);
+  cnn_status status =
+      same ? cnn_dispatch(ctx, cnn_ops_of_engine()->clone, CNN_ARGS(CNN_A_T(packed)), &r)
+           : cnn_dispatch(ctx, cnn_ops_of_engine()->to_device,
+                          CNN_ARGS(CNN_A_T(packed), CNN_A_DEVICE(device)), &r);
   ctx->grad_enabled = grad_enabled;
   CNN_TRY(status);
   *out = cnn_ref(r.t[0]);

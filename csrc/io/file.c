@@ -236,6 +236,7 @@ static cnn_status put_strided(cnn_context *ctx, cnn_writer *w, const cnn_tensor 
 cnn_status cnn_writer_put_tensor(cnn_context *ctx, cnn_writer *w, const cnn_tensor *t) {
   int64_t n = cnn_numel(t);
   if (n == 0) return CNN_OK;
+  CNN_TRY(cnn_buffer_settle(ctx, t->buffer));
   if (!cnn_is_contiguous(t)) return put_strided(ctx, w, t);
   return cnn_writer_put(ctx, w, cnn_data(t), (size_t)n * cnn_dtype_size((cnn_dtype)t->dtype));
 }

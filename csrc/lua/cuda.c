@@ -12,8 +12,8 @@
 typedef struct handle {
   int index; // of the device
   void *native;
-  bool timing; // events
-  bool recorded;
+  unsigned shutdowns; // before it was made
+  bool timing;        // events
 } handle;
 
 static const cnn_driver *need_driver(lua_State *L, cnn_lua *S, const char *function) {
@@ -58,7 +58,10 @@ static handle *check_handle(lua_State *L, cnn_lua *S, int i, cnn_box_kind kind,
   cnn_box *box = cnn_to_box(L, i, kind);
   if (!box || !box->object)
     cnn_error(L, S, "%s: expected %s, got %s", function, what, cnn_describe(L, i, got, sizeof got));
-  return box->object;
+  handle *h = box->object;
+  if (h->native && h->shutdowns != cnn_cuda_shutdowns())
+    cnn_error(L, S, "%s: it went with cnn.cuda.shutdown(): make %s anew", function, what);
+  return h;
 }
 static handle *check_stream(lua_State *L, cnn_lua *S, int i, const char *function) {
   return check_handle(L, S, i, CNN_BOX_STREAM, function, "a stream (of cnn.cuda.Stream)");
@@ -73,6 +76,7 @@ static handle *push_handle(lua_State *L, cnn_lua *S, cnn_box_kind kind, int inde
   handle *h = cnn_calloc(sizeof *h);
   if (!h) cnn_error(L, S, "cuda: out of memory");
   h->index = index;
+  h->shutdowns = cnn_cuda_shutdowns();
   box->object = h;
   return h;
 }
@@ -84,10 +88,11 @@ static int handle_gc(lua_State *L) {
     handle *h = box ? box->object : NULL;
     if (!h) continue;
     box->object = NULL;
-    if (h->native && driver) {
+    if (h->native && kind == CNN_BOX_PROGRAM) {
+      driver->program_destroy(h->native);
+    } else if (h->native && h->shutdowns == cnn_cuda_shutdowns()) {
       if (kind == CNN_BOX_STREAM) driver->stream_destroy(h->index, h->native);
       if (kind == CNN_BOX_EVENT) driver->event_destroy(h->index, h->native);
-      if (kind == CNN_BOX_PROGRAM) driver->program_destroy(h->native);
     }
     cnn_free(h);
   }
@@ -253,11 +258,20 @@ static int l_fuse_relu(lua_State *L) {
   return 1;
 }
 
+// shutdown(force)
 static int l_shutdown(lua_State *L) {
   cnn_lua *S = cnn_state(L);
-  const cnn_driver *driver = cnn_cuda_open();
-  if (driver) TRY(L, S, "cuda.shutdown", driver->shutdown(&S->ctx));
+  cnn_drain(L, S);
+  TRY(L, S, "cuda.shutdown", cnn_cuda_shutdown(&S->ctx, lua_toboolean(L, 1)));
   return 0;
+}
+
+// trim_pinned(): unregisters the pinned memory that is kept for reuse; gives its bytes.
+static int l_trim_pinned(lua_State *L) {
+  cnn_state(L);
+  const cnn_driver *driver = cnn_cuda_open();
+  cnn_pushint(L, driver ? (int64_t)driver->host_trim() : 0);
+  return 1;
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -374,9 +388,10 @@ static int l_with_stream(lua_State *L) {
   int index = h->index;
   check_callable(L, S, "cuda.stream");
   void *before = S->ctx.streams[index];
+  unsigned shutdowns = cnn_cuda_shutdowns();
   S->ctx.streams[index] = h->native;
   int failed = lua_pcall(L, lua_gettop(L) - 2, LUA_MULTRET, 0);
-  S->ctx.streams[index] = before;
+  S->ctx.streams[index] = shutdowns == cnn_cuda_shutdowns() ? before : NULL;
   S->L = L;
   return failed ? lua_error(L) : lua_gettop(L) - 1;
 }
@@ -486,6 +501,10 @@ static void free_pinned(void *memory) {
   cnn_cuda_open()->host_free(memory);
 }
 
+static cnn_status settle_pinned(cnn_context *ctx, cnn_buffer *buffer) {
+  return cnn_cuda_open()->host_settle(ctx, buffer->data);
+}
+
 static cnn_status pin(cnn_context *ctx, const cnn_tensor *t, cnn_tensor **out) {
   const cnn_driver *driver = cnn_cuda_open();
   cnn_device cpu = {CNN_CPU, 0};
@@ -501,6 +520,7 @@ static cnn_status pin(cnn_context *ctx, const cnn_tensor *t, cnn_tensor **out) {
     driver->host_free(memory);
     return status;
   }
+  buffer->settle = settle_pinned;
   cnn_tensor *y;
   status = cnn_tensor_on(ctx, buffer, &meta, 0, &y);
   cnn_unref(buffer);
@@ -609,6 +629,8 @@ static cnn_program_arg read_program_arg(lua_State *L, cnn_lua *S, int i, char le
   cnn_program_arg a = {0};
   if (letter == 'p' || letter == 'P') {
     const cnn_tensor *t = cnn_check_tensor(L, S, i, "kernel", "an argument");
+    if (cnn_buffer_check(&S->ctx, t->buffer, "an argument") != CNN_OK)
+      cnn_error(L, S, "kernel: %s", S->ctx.message);
     a.pointer = cnn_data(t);
     a.extent = (size_t)cnn_numel(t) * cnn_dtype_size((cnn_dtype)t->dtype);
     a.changes = letter == 'P';
@@ -672,6 +694,7 @@ void cnn_open_cuda(lua_State *L, cnn_lua *S) {
                                            {"allow_tf32", l_allow_tf32},
                                            {"fuse_relu", l_fuse_relu},
                                            {"shutdown", l_shutdown},
+                                           {"trim_pinned", l_trim_pinned},
                                            {"counts", l_counts},
                                            {"kernel_counts", l_kernel_counts},
                                            {"new_stream", l_new_stream},

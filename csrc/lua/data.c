@@ -63,6 +63,8 @@ static int l_order(lua_State *L) {
   if (status != CNN_OK) return cnn_raise(L, S, status);
   box->object = t;
   int64_t *order = cnn_data(t);
+  if (indices && cnn_buffer_settle(&S->ctx, indices->buffer) != CNN_OK)
+    return cnn_raise(L, S, S->ctx.code);
   const int64_t *from = indices ? cnn_data(indices) : NULL;
   for (int64_t i = 0; i < n; i++) order[i] = from ? from[i] : i + 1;
   if (shuffled) cnn_shuffle(order, n, (uint64_t)seed, (uint64_t)epoch);
@@ -132,6 +134,7 @@ static cnn_status make_loader(cnn_lua *S, const cnn_rows *rows, int n, const cnn
                               int64_t batch, bool drop_last, int threads, cnn_loader **out) {
   int64_t count = order->shape[0], least = INT64_MAX;
   const int64_t *from = cnn_data(order);
+  for (int k = 0; k < n; k++) CNN_TRY(cnn_buffer_settle(&S->ctx, rows[k].tensor->buffer));
   for (int k = 0; k < n; k++)
     if (rows[k].tensor->ndim > 0 && rows[k].tensor->shape[0] < least)
       least = rows[k].tensor->shape[0];

@@ -80,6 +80,20 @@ static void run_protected(lua_State *L, cnn_lua *S, lua_CFunction collect) {
   S->L = L;
 }
 
+// The pool of GPU i, with thresholds of its own in S->gpus; NULL when it has none.
+static const cnn_pool *paced_gpu(cnn_lua *S, int i) {
+  cnn_pool *gpu = cnn_gpu_pool(i);
+  cnn_pool_handle *h = S->gpus[i];
+  if (!gpu) return NULL;
+  if (!h) h = S->gpus[i] = cnn_calloc(sizeof *h);
+  if (h && h->box.object != gpu) { // the first one, or another after a shutdown
+    h->box.object = gpu;
+    h->live_after = 0;
+    cnn_pace_pool(S, h);
+  }
+  return h ? gpu : NULL;
+}
+
 // A collection that began at `start` is over.
 static void note(lua_State *L, cnn_lua *S, cnn_pool *pool, double start) {
   S->last_end = now();
@@ -93,8 +107,9 @@ static void note(lua_State *L, cnn_lua *S, cnn_pool *pool, double start) {
     cnn_pace_pool(S, S->pool);
   }
   for (int i = 0; i < cnn_gpu_pools(); i++) {
-    if (!S->gpus[i]) continue;
-    S->gpus[i]->live_after = cnn_pool_live(S->gpus[i]->box.object);
+    const cnn_pool *gpu = paced_gpu(S, i);
+    if (!gpu) continue;
+    S->gpus[i]->live_after = cnn_pool_live(gpu);
     cnn_pace_pool(S, S->gpus[i]);
   }
   if (!pool) return;
@@ -120,7 +135,8 @@ static double allowed_share(const cnn_lua *S, const cnn_pool *pool) {
   double used = used_share(pool), of_own = S->pool ? used_share(S->pool->box.object) : 0;
   if (of_own > used) used = of_own;
   for (int i = 0; i < cnn_gpu_pools(); i++) {
-    double of_gpu = S->gpus[i] ? used_share(S->gpus[i]->box.object) : 0;
+    const cnn_pool *gpu = cnn_gpu_pool(i);
+    double of_gpu = gpu ? used_share(gpu) : 0;
     if (of_gpu > used) used = of_gpu;
   }
   if (used <= 0.25) return S->budget;
@@ -148,17 +164,9 @@ static void over_threshold(lua_State *L, cnn_lua *S, cnn_pool *pool, int64_t liv
 // The same for the pools of GPUs, each by its own live bytes.
 static __attribute__((noinline)) void pace_gpus(lua_State *L, cnn_lua *S, cnn_pool *pool) {
   for (int i = 0; i < cnn_gpu_pools(); i++) {
-    cnn_pool *gpu = cnn_device_pool((cnn_device){CNN_CUDA, (uint8_t)i});
-    cnn_pool_handle *h = S->gpus[i];
-    if (!gpu) continue;
-    if (!h) {
-      h = S->gpus[i] = cnn_calloc(sizeof *h);
-      if (!h) continue;
-      h->box.object = gpu;
-      cnn_pace_pool(S, h);
-    }
-    int64_t live = cnn_pool_live(gpu);
-    if (live > h->soft) over_threshold(L, S, pool, live, &h->soft);
+    const cnn_pool *gpu = paced_gpu(S, i);
+    int64_t live = gpu ? cnn_pool_live(gpu) : 0;
+    if (gpu && live > S->gpus[i]->soft) over_threshold(L, S, pool, live, &S->gpus[i]->soft);
   }
 }
 

@@ -113,6 +113,9 @@ static int l_with_pool(lua_State *L) {
     return cnn_error(L, S, "with_pool: expected a function (or a module) to call, got %s; write %s",
                      cnn_describe(L, 2, got, sizeof got), WITH_POOL);
   }
+  if (cnn_pool_is_lost(h->box.object))
+    return cnn_error(L, S, "with_pool: pool \"%s\" went with cnn.cuda.shutdown(): make it anew",
+                     cnn_pool_name(h->box.object));
   luaL_checkstack(L, 4, "with_pool");
   l_current_pool(L);
   set_current(L, 1);

@@ -105,7 +105,12 @@ static int l_element_size(lua_State *L) {
 }
 
 static int l_data_ptr(lua_State *L) {
-  cnn_pushint(L, (int64_t)(uintptr_t)cnn_data(self(L, cnn_state(L), "data_ptr")));
+  cnn_lua *S = cnn_state(L);
+  cnn_tensor *t = self(L, S, "data_ptr");
+  if (cnn_buffer_check(&S->ctx, t->buffer, "the tensor") != CNN_OK ||
+      cnn_buffer_settle(&S->ctx, t->buffer) != CNN_OK)
+    return cnn_raise(L, S, S->ctx.code);
+  cnn_pushint(L, (int64_t)(uintptr_t)cnn_data(t));
   return 1;
 }
 

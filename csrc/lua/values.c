@@ -232,6 +232,7 @@ static int l_totable(lua_State *L) {
     if (status != CNN_OK) return cnn_raise(L, S, status);
     box->object = host;
   }
+  if (cnn_buffer_settle(&S->ctx, host->buffer) != CNN_OK) return cnn_raise(L, S, S->ctx.code);
   push_nested(L, S, host, 0, cnn_data(host));
   return 1;
 }

@@ -40,6 +40,10 @@ int cnn_gpu_pools(void) {
   return atomic_load_explicit(&gpu_pool_count, memory_order_relaxed);
 }
 
+cnn_pool *cnn_gpu_pool(int index) {
+  return atomic_load_explicit(&gpu_pools[index], memory_order_acquire);
+}
+
 static cnn_pool *gpu_pool(int index) {
   cnn_pool *pool = atomic_load_explicit(&gpu_pools[index], memory_order_acquire);
   if (pool || !gpu_mappers[index]) return pool;
@@ -52,6 +56,16 @@ static cnn_pool *gpu_pool(int index) {
   }
   pthread_mutex_unlock(&making);
   return pool;
+}
+
+void cnn_gpu_pools_lose(void) {
+  pthread_mutex_lock(&making);
+  for (int i = 0; i < CNN_MAX_DEVICES; i++) {
+    cnn_pool *pool = atomic_exchange(&gpu_pools[i], NULL);
+    if (pool) cnn_pool_lose(pool);
+  }
+  atomic_store(&gpu_pool_count, 0);
+  pthread_mutex_unlock(&making);
 }
 
 cnn_pool *cnn_device_pool(cnn_device device) {
@@ -158,6 +172,7 @@ static cnn_buffer *new_buffer(cnn_device device, size_t bytes, cnn_kind kind) {
   b->block = NULL;
   b->release = NULL;
   b->owner = NULL;
+  b->settle = NULL;
   b->parcel = NULL;
   return b;
 }
@@ -194,6 +209,12 @@ cnn_status cnn_buffer_wrap(cnn_context *ctx, cnn_device device, void *data, size
   b->owner = owner;
   *out = b;
   return CNN_OK;
+}
+
+cnn_status cnn_buffer_check(cnn_context *ctx, const cnn_buffer *buffer, const char *what) {
+  if (!buffer->pool || !cnn_pool_is_lost(buffer->pool)) return CNN_OK;
+  return cnn_fail(ctx, CNN_STATE, "%s was on %s, and its memory went with cnn.cuda.shutdown()",
+                  what, cnn_device_name(buffer->device));
 }
 
 cnn_status cnn_buffer_use(cnn_context *ctx, cnn_buffer *buffer, void *stream) {

@@ -44,7 +44,9 @@ typedef struct cnn_buffer {
   cnn_block *block;             // NULL for meta (but simulated), for 0 bytes, for foreign memory
   void (*release)(void *owner); // foreign memory: called once with the last reference
   void *owner;                  // of foreign memory; of a simulated buffer: its simulation
-  void *parcel;                 // a counted object that engine/pack.c keeps with the bytes, or NULL
+  // Of memory that a device may be at work on: waits until the CPU may touch it. NULL: always.
+  cnn_status (*settle)(cnn_context *ctx, struct cnn_buffer *buffer);
+  void *parcel; // a counted object that engine/pack.c keeps with the bytes, or NULL
 } cnn_buffer;
 
 // The pool that serves a device, made on first use. NULL (no message) when there is none.
@@ -53,8 +55,12 @@ cnn_pool *cnn_device_pool(cnn_device device);
 // Makes known what pools ask of a device that a plugin brought.
 void cnn_device_memory_install(cnn_device device, const cnn_mapper *mapper);
 
-// Pools of GPUs that are in use: their indices are below this number.
+// Ends the pools of GPUs: their memory is given back, and what still lies there is lost.
+void cnn_gpu_pools_lose(void);
+
+// The pools of GPUs that are in use have indices below this number; NULL for one that is not.
 int cnn_gpu_pools(void);
+cnn_pool *cnn_gpu_pool(int index);
 
 // What that pool asks of the device. NULL when there is no such device, and for `meta`.
 const cnn_mapper *cnn_device_mapper(cnn_device device);
@@ -78,6 +84,14 @@ cnn_status cnn_buffer_wrap(cnn_context *ctx, cnn_device device, void *data, size
 // Work of this stream will use the bytes, wherever they were made: to be said before it is given.
 // CNN_OOM when that can't be noted.
 cnn_status cnn_buffer_use(cnn_context *ctx, cnn_buffer *buffer, void *stream);
+
+// CNN_STATE when the bytes went with their device. `what` names them in the message.
+cnn_status cnn_buffer_check(cnn_context *ctx, const cnn_buffer *buffer, const char *what);
+
+// The CPU is about to touch the bytes of its memory.
+static inline cnn_status cnn_buffer_settle(cnn_context *ctx, cnn_buffer *buffer) {
+  return buffer->settle ? buffer->settle(ctx, buffer) : CNN_OK;
+}
 
 // Counts the bytes under another kind from now on.
 void cnn_buffer_retag(cnn_buffer *buffer, cnn_kind kind);

@@ -205,10 +205,12 @@ static bool borrow(lane *l, size_t need) {
   return done >= in_all || trim_lanes(root, l, NULL, in_all - done) >= in_all - done;
 }
 
-// A block from the lane, with what others give back.
-static block *take_or_borrow(lane *l, size_t size, size_t need) {
+// A block from the lane, with what others give back. *again: something was made room for.
+static block *take_or_borrow(lane *l, size_t size, size_t need, bool *again) {
   block *b = lane_take(l, size);
-  return !b && borrow(l, need) ? lane_take(l, size) : b;
+  if (b || !borrow(l, need)) return *again |= b != NULL, b;
+  *again = true;
+  return lane_take(l, size);
 }
 
 // The lane has no such block, nor memory that it may commit. What the device is known to be done
@@ -221,11 +223,10 @@ static __attribute__((noinline)) block *climb(lane *l, size_t size) {
   bool again = borrow(l, need);
   block *b = again ? lane_take(l, size) : NULL;
   if (!b && p->mapper->record) {
-    again = true;
     root->patient = true;
-    if (pool_drain(root, l)) b = lane_take(l, size);
-    if (!b) b = take_or_borrow(l, size, need);
-    if (!b && pool_drain(root, NULL)) b = take_or_borrow(l, size, need);
+    if (pool_drain(root, l)) again = true, b = lane_take(l, size);
+    if (!b) b = take_or_borrow(l, size, need, &again);
+    if (!b && pool_drain(root, NULL)) b = take_or_borrow(l, size, need, &again);
     root->patient = false;
   }
   if (again) p->count.retries++;
@@ -356,11 +357,13 @@ void pool_leave_when_empty(cnn_pool *p) {
 
 void cnn_pool_close(cnn_pool *pool) {
   assert(pool->root != pool && !pool->closed);
-  cnn_lock *lock = pool->lock;
-  cnn_lock_acquire(lock);
+  cnn_pool *root = pool->root;
+  cnn_lock_acquire(root->lock);
   pool->closed = pool->untidy = true;
   pool_leave_when_empty(pool);
-  cnn_lock_release(lock);
+  bool left = pool_is_left(root);
+  cnn_lock_release(root->lock);
+  if (left) cnn_pool_destroy(root);
 }
 
 cnn_pool *cnn_pool_root(cnn_pool *pool) {
@@ -382,7 +385,7 @@ cnn_block *cnn_pool_alloc(cnn_pool *pool, size_t bytes, uint8_t kind, void *stre
   bool guarded = cnn_guards_on() && pool->mapper->host;
   if (bytes == 0) bytes = 1;
   size_t size = ((bytes + align - 1) & ~(align - 1)) + (guarded ? 2 * align : 0);
-  bool refused = cnn_fault_hit() || bytes > PTRDIFF_MAX;
+  bool refused = cnn_fault_hit() || bytes > PTRDIFF_MAX || cnn_pool_is_lost(pool);
   block *b = NULL;
   cnn_lock_acquire(pool->lock);
   if (__builtin_expect(!refused, 1) &&
@@ -437,8 +440,11 @@ void cnn_pool_free(cnn_pool *pool, cnn_block *public) {
     lane_give(b); // its structure may be gone
     pool_count_given(pool, size);
   }
+  cnn_pool *root = pool->root;
   if (__builtin_expect(pool->untidy, 0)) pool_tidy(pool);
+  bool left = __builtin_expect(pool_is_left(root), 0);
   cnn_lock_release(lock);
+  if (left) cnn_pool_destroy(root);
 }
 
 void cnn_pool_retag(cnn_pool *pool, cnn_block *b, uint8_t kind) {

@@ -121,6 +121,12 @@ cnn_pool *cnn_pool_create(const cnn_mapper *mapper);
 // All blocks must have been freed, and all further pools of the device be gone.
 void cnn_pool_destroy(cnn_pool *pool);
 
+// The device goes away: all memory is given back to it, that of blocks in use as well, whose data
+// then must not be touched. Such a root and its further pools allocate nothing any more, and go
+// with their last blocks; a new root may be made meanwhile.
+void cnn_pool_lose(cnn_pool *root);
+bool cnn_pool_is_lost(const cnn_pool *pool);
+
 // A further pool on the root's device. The name (cut at CNN_POOL_NAME - 1 bytes) is for messages.
 // NULL as above.
 cnn_pool *cnn_pool_create_in(cnn_pool *root, size_t limit, const char *name);

@@ -5,6 +5,7 @@
 //   pool_streams.c  lanes, blocks that wait for other streams' work, streams that end
 //   pool.c          the ladder of a request over all lanes, limits, making and closing
 //   pool_stats.c    counting and looking
+//   pool_lost.c     a device that goes away
 //   pool_check.c    whether all is in order
 //
 // Each pool has a lane per stream that took memory from it, with address space of its own: what a
@@ -148,6 +149,8 @@ struct cnn_pool {
   use *queue;     // blocks that wait, by their first uses
   use **queue_end;
   bool patient; // a request is at the end of its ladder: it may wait for streams
+  atomic_bool lost;
+  cnn_mapper gone; // of a lost one: answers in the device's place
 };
 
 static inline int class_of(size_t bytes) {
@@ -291,6 +294,11 @@ void pool_drop_lanes(cnn_pool *p);
 // -------------------------------------------------------------------------
 
 void pool_leave_when_empty(cnn_pool *p);
+// A lost root that nobody needs any more: for cnn_pool_destroy, without the lock.
+static inline bool pool_is_left(const cnn_pool *root) {
+  return atomic_load_explicit(&root->lost, memory_order_relaxed) && !root->sibling &&
+         root->count.blocks.current == 0;
+}
 size_t pool_available(const cnn_pool *p);
 
 // Counts blocks that wait, for the pool and its root.

@@ -307,6 +307,14 @@ void cnn_space_close(cnn_space *s) {
   count_committed(s, 0);
 }
 
+void cnn_space_lose(cnn_space *s, const cnn_mapper *mapper) {
+  for (const cnn_range *r = s->ranges; r; r = r->next) {
+    empty_range(s, r);
+    s->mapper->release(s->mapper->self, (void *)r->base, r->bytes);
+  }
+  s->mapper = mapper;
+}
+
 // --- Commit and decommit ------------------------------------------------------------------------
 
 static bool commit(cnn_space *s, uintptr_t begin, uintptr_t end) {

@@ -83,6 +83,10 @@ bool cnn_space_open(cnn_space *space, const cnn_mapper *mapper, cnn_quota *quota
                     size_t range_bytes);
 void cnn_space_close(cnn_space *space);
 
+// Gives all memory and address space back, that of taken extents as well. The structures stay, and
+// from now on ask `mapper`.
+void cnn_space_lose(cnn_space *space, const cnn_mapper *mapper);
+
 // Granules that may still be committed under all limits.
 size_t cnn_space_room(const cnn_space *space);
 

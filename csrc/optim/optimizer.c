@@ -191,7 +191,12 @@ static cnn_status run_step(cnn_context *ctx, const cnn_optimizer *o, const cnn_s
   return cnn_frame_close(&f);
 }
 
-static cnn_status step_group(cnn_context *ctx, cnn_optimizer *o, cnn_group *g) {
+static bool steps_on(const cnn_slot *slot, cnn_device device) {
+  return slot->param->grad && cnn_device_equal(slot->param->device, device);
+}
+
+// Steps the parameters of a group that lie on the device.
+static cnn_status step_group(cnn_context *ctx, cnn_optimizer *o, cnn_group *g, cnn_device device) {
   cnn_step s = {.settings = g->settings};
   size_t n = (size_t)(g->n ? g->n : 1);
   char *block = cnn_malloc(n * ((2 + CNN_MAX_STATE) * sizeof(void *) + sizeof(int64_t)));
@@ -201,10 +206,10 @@ static cnn_status step_group(cnn_context *ctx, cnn_optimizer *o, cnn_group *g) {
   s.grads = s.params + n;
   for (int k = 0; k < CNN_MAX_STATE; k++) s.state[k] = s.grads + n * (size_t)(k + 1);
   for (int i = 0; i < g->n; i++)
-    if (g->slots[i].param->grad) add_to_step(&s, &g->slots[i], g->slots[i].param->grad);
-  cnn_status status = s.n > 0 ? run_step(ctx, o, &s) : CNN_OK;
+    if (steps_on(&g->slots[i], device)) add_to_step(&s, &g->slots[i], g->slots[i].param->grad);
+  cnn_status status = run_step(ctx, o, &s);
   for (int i = 0; i < g->n && status == CNN_OK; i++) {
-    if (!g->slots[i].param->grad) continue;
+    if (!steps_on(&g->slots[i], device)) continue;
     g->slots[i].steps++;
     settle(&g->slots[i], true);
   }
@@ -235,16 +240,22 @@ static void leave_step(cnn_context *ctx, modes outer) {
 cnn_status cnn_optimizer_step_on(cnn_context *ctx, cnn_optimizer *o, int *next) {
   modes outer = enter_step(ctx);
   cnn_status status = CNN_OK;
-  for (int g = *next; g < o->n_groups; g++)
+  for (int g = 0; g < o->n_groups; g++)
     for (int i = 0; i < o->groups[g].n && status == CNN_OK; i++) {
       cnn_slot *slot = &o->groups[g].slots[i];
       if (slot->param->grad) status = prepare(ctx, slot, slot->param->grad);
     }
-  while (*next < o->n_groups && status == CNN_OK) {
-    status = step_group(ctx, o, &o->groups[*next]);
-    if (status == CNN_OK) (*next)++;
+  int part = 0;
+  for (int g = 0; g < o->n_groups && status == CNN_OK; g++) {
+    cnn_device_set met = {0};
+    for (int i = 0; i < o->groups[g].n && status == CNN_OK; i++) {
+      const cnn_tensor *p = o->groups[g].slots[i].param;
+      if (!p->grad || !cnn_device_set_add(&met, p->device) || part++ < *next) continue;
+      status = step_group(ctx, o, &o->groups[g], p->device);
+      if (status == CNN_OK) (*next)++;
+    }
   }
-  for (int g = *next; g < o->n_groups; g++)
+  for (int g = 0; g < o->n_groups; g++)
     for (int i = 0; i < o->groups[g].n; i++) settle(&o->groups[g].slots[i], false);
   leave_step(ctx, outer);
   return status;
@@ -391,13 +402,34 @@ static int collect_grads(cnn_tensor *const *params, int n, cnn_tensor **grads) {
   return m;
 }
 
+// Those of `grads` that lie on a device that is not in `met`; 0 when all are.
+static int collect_device(cnn_tensor *const *grads, int n, cnn_device_set *met, cnn_tensor **list) {
+  int m = 0;
+  for (int i = 0; i < n; i++)
+    if (m ? cnn_device_equal(grads[i]->device, list[0]->device)
+          : cnn_device_set_add(met, grads[i]->device))
+      list[m++] = grads[i];
+  return m;
+}
+
+// The norm of what has these norms.
+static double join_norms(const double *norms, int n, double p) {
+  double most = 0, sum = 0;
+  for (int i = 0; i < n; i++) most = norms[i] > most || isnan(norms[i]) ? norms[i] : most;
+  if (n == 1 || most == 0 || !isfinite(most) || isinf(p)) return most;
+  for (int i = 0; i < n; i++) sum += pow(norms[i] / most, p);
+  return most * pow(sum, 1 / p);
+}
+
 cnn_status cnn_clip_grad_norm(cnn_context *ctx, cnn_tensor *const *params, int n, double max_norm,
                               double p, bool check, double *norm) {
   if (!(p > 0))
     return cnn_fail(ctx, CNN_INVALID, "clip_grad_norm_: norm_type must be > 0, not %g", p);
   CNN_TRY(check_there(ctx, "clip_grad_norm_", params, n));
-  cnn_tensor **grads = cnn_malloc((size_t)(n ? n : 1) * sizeof *grads);
+  cnn_tensor **grads = cnn_malloc((size_t)(n ? n : 1) * 2 * sizeof *grads);
   if (!grads) return no_memory(ctx);
+  cnn_tensor **list = grads + n, *of_device[CNN_DEVICE_TYPES * CNN_MAX_DEVICES];
+  double norms[CNN_DEVICE_TYPES * CNN_MAX_DEVICES];
   bool grad_enabled = ctx->grad_enabled;
   ctx->grad_enabled = false;
   int m = collect_grads(params, n, grads);
@@ -405,8 +437,12 @@ cnn_status cnn_clip_grad_norm(cnn_context *ctx, cnn_tensor *const *params, int n
   cnn_frame f;
   cnn_frame_open(&f, ctx);
   if (m > 0) {
-    cnn_tensor *t = cnn_do(&f, grad_norm, CNN_A_TS(m, grads), CNN_A_N(p));
-    *norm = cnn_frame_read(&f, t);
+    cnn_device_set met = {0};
+    int k, devices = 0;
+    while ((k = collect_device(grads, m, &met, list)) > 0)
+      of_device[devices++] = cnn_do(&f, grad_norm, CNN_A_TS(k, list), CNN_A_N(p));
+    for (int i = 0; i < devices; i++) norms[i] = cnn_frame_read(&f, of_device[i]);
+    *norm = join_norms(norms, devices, p);
     double factor = max_norm / (*norm + 1e-6);
     if (check && f.status == CNN_OK && !isfinite(*norm))
       f.status = cnn_fail(ctx, CNN_INVALID,
@@ -414,7 +450,9 @@ cnn_status cnn_clip_grad_norm(cnn_context *ctx, cnn_tensor *const *params, int n
                           "was clipped",
                           *norm);
     // Like PyTorch, a NaN norm makes every gradient NaN rather than passing unseen.
-    if (!(factor >= 1)) cnn_do(&f, grad_scale_, CNN_A_TS(m, grads), CNN_A_N(factor));
+    met = (cnn_device_set){0};
+    while (!(factor >= 1) && (k = collect_device(grads, m, &met, list)) > 0)
+      cnn_do(&f, grad_scale_, CNN_A_TS(k, list), CNN_A_N(factor));
   }
   cnn_status status = cnn_frame_close(&f);
   ctx->grad_enabled = grad_enabled;

@@ -87,8 +87,9 @@ cnn_status cnn_optimizer_add_group(cnn_context *ctx, cnn_optimizer *o, cnn_tenso
 cnn_status cnn_optimizer_set(cnn_context *ctx, cnn_optimizer *o, int group, const double *settings);
 
 cnn_status cnn_optimizer_step(cnn_context *ctx, cnn_optimizer *o);
-// Steps group *next (0 at first) and those after it, counting it on: after CNN_OOM, once there is
-// more memory, the same call goes on where it stood.
+// The same in parts, the parameters of a group on one device each: steps part *next (0 at first)
+// and those after it, counting it on. After CNN_OOM, once there is more memory, the same call goes
+// on where it stood.
 cnn_status cnn_optimizer_step_on(cnn_context *ctx, cnn_optimizer *o, int *next);
 
 // From now on backward steps these parameters, so far as they are the optimizer's (n < 0: all of

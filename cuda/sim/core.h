@@ -46,9 +46,10 @@ constexpr size_t SHARED_PER_SM = 228 << 10;
 struct Options {
   int order = SIM_ORDER_FORWARD, streams = SIM_STREAMS_EAGER;
   uint64_t seed = 1;
-  size_t memory = size_t(8) << 30;
+  size_t memory = size_t(8) << 30, context = size_t(64) << 20;
   long fail_alloc = 0;
   bool protect = true, strict = false, noise = false, leaks = false, quiet = false;
+  bool peers = true;
   int driver = CUDART_VERSION; // of CUDA that it serves; 0: there is none
   int devices = 1, libraries = SIM_LIBRARIES_WHOLE;
 };
@@ -118,8 +119,11 @@ cudaError_t host_free(void *p, Kind kind);
 cudaError_t host_register(void *p, size_t bytes, unsigned flags);
 cudaError_t host_unregister(void *p);
 void release_device(int device); // all memory, at a reset
+void use_context(int device);    // it takes its bytes from the first use of the device on
+void drop_context(int device);   // until a reset
 size_t device_used(int device);
 void report_leaks();
+size_t live_hosts(); // pinned and managed pieces
 
 CUresult virtual_reserve(int device, size_t bytes, size_t alignment, uintptr_t *out);
 CUresult virtual_unreserve(uintptr_t p, size_t bytes);
@@ -159,6 +163,8 @@ cudaError_t wait_device(int device);
 void wait_all();
 void progress(); // random mode: runs a few
 void drop_device(int device);
+size_t live_streams();
+size_t live_events();
 int stream_device(cudaStream_t stream); // -1 if it is not a live stream
 bool busy();                            // within queued work
 

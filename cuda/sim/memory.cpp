@@ -2,8 +2,9 @@
 //
 // Device memory. One range of addresses is reserved for all devices; each has two halves, one for
 // cudaMalloc, one for reserved virtual addresses (driver.cpp). Addresses are handed out upwards and
-// never again, so that a stale pointer is known as such. New memory is filled with 0xff: NaN in
-// every float type. Between allocations lie gaps with a pattern, whose change is reported.
+// never again, so that a stale pointer is known as such (reserved ones once all have been). New
+// memory is filled with 0xff: NaN in every float type. Between allocations lie gaps with a pattern,
+// whose change is reported.
 //
 // While host code runs, the whole range is closed (PROT_NONE): a host that follows a device pointer
 // crashes at the spot. Opening costs one mprotect per run of neighbouring memory, so it is done
@@ -24,6 +25,7 @@ struct Arena {
   uintptr_t base, malloc_next, malloc_end, reserve_next, reserve_end;
   uintptr_t opened_to; // end of the malloc half that was ever made accessible
   size_t used;
+  bool context;
   std::map<uintptr_t, int> live_in_granule;
 };
 
@@ -105,8 +107,19 @@ bool in_arena(const void *p) {
 int arena_device(const void *p) {
   return in_arena(p) ? static_cast<int>((number(p) - base) / per_device) : -1;
 }
+void use_context(int device) {
+  arenas[device].context = true;
+}
+void drop_context(int device) {
+  arenas[device].context = false;
+}
 size_t device_used(int device) {
-  return arenas[device].used;
+  const Arena &a = arenas[device];
+  return a.used + (a.context ? options().context : 0);
+}
+static bool has_room(int device, size_t bytes) {
+  use_context(device);
+  return bytes <= options().memory && device_used(device) + bytes <= options().memory;
 }
 
 // ---- Opening and closing ----------------------------------------------------------------------
@@ -158,6 +171,9 @@ static Block *find_in(std::map<uintptr_t, Block> &in, const void *p, bool end_to
 Block *find_block(const void *p, bool end_too) {
   return find_in(blocks, p, end_too);
 }
+size_t live_hosts() {
+  return hosts.size();
+}
 Block *find_host(const void *p) {
   return find_in(hosts, p, false);
 }
@@ -186,8 +202,7 @@ cudaError_t device_malloc(int device, size_t bytes, void **out) {
   if (!bytes) return *out = nullptr, cudaSuccess;
   if (!reserve_all()) return cudaErrorMemoryAllocation;
   Arena &a = arenas[device];
-  if (refuse() || bytes > options().memory || a.used + bytes > options().memory)
-    return cudaErrorMemoryAllocation;
+  if (refuse() || !has_room(device, bytes)) return cudaErrorMemoryAllocation;
   // A gap before the first too. Starts are odd multiples of 512: no more alignment than CUDA's.
   const uintptr_t start = up(a.malloc_next + GAP, 2 * ALIGN) + ALIGN,
                   end = up(start + bytes + GAP, GAP);
@@ -362,13 +377,26 @@ struct Physical {
 static std::map<uint64_t, Physical> &physical = *new std::map<uint64_t, Physical>;
 static uint64_t next_handle = 1;
 
+// Where no address was ever handed out, or, when all were, in the first hole that is large enough.
+static uintptr_t find_addresses(Arena &a, size_t bytes, size_t alignment) {
+  uintptr_t start = up(a.reserve_next, alignment);
+  if (start + bytes <= a.reserve_end) {
+    a.reserve_next = start + bytes + GRANULE; // a hole between two
+    return start;
+  }
+  start = up(a.malloc_end, alignment);
+  for (auto it = reserved.lower_bound(a.malloc_end); it != reserved.end(); ++it) {
+    if (it->first >= a.reserve_end || start + bytes + GRANULE <= it->first) break;
+    start = up(it->first + it->second + GRANULE, alignment);
+  }
+  return start + bytes <= a.reserve_end ? start : 0;
+}
+
 CUresult virtual_reserve(int device, size_t bytes, size_t alignment, uintptr_t *out) {
   if (!bytes || bytes % GRANULE || (alignment & (alignment - 1))) return CUDA_ERROR_INVALID_VALUE;
   if (!reserve_all()) return CUDA_ERROR_OUT_OF_MEMORY;
-  Arena &a = arenas[device];
-  const uintptr_t start = up(a.reserve_next, std::max(alignment, GRANULE));
-  if (start + bytes > a.reserve_end) return CUDA_ERROR_OUT_OF_MEMORY;
-  a.reserve_next = start + bytes + GRANULE; // a hole between two
+  const uintptr_t start = find_addresses(arenas[device], bytes, std::max(alignment, GRANULE));
+  if (!start) return CUDA_ERROR_OUT_OF_MEMORY;
   reserved[start] = bytes;
   *out = start;
   return CUDA_SUCCESS;
@@ -388,9 +416,7 @@ CUresult virtual_unreserve(uintptr_t p, size_t bytes) {
 
 CUresult physical_create(int device, size_t bytes, uint64_t *out) {
   if (!bytes || bytes % GRANULE) return CUDA_ERROR_INVALID_VALUE;
-  if (!reserve_all() || refuse() || bytes > options().memory ||
-      arenas[device].used + bytes > options().memory)
-    return CUDA_ERROR_OUT_OF_MEMORY;
+  if (!reserve_all() || refuse() || !has_room(device, bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
   arenas[device].used += bytes;
   count_allocation(bytes);
   physical[ *out = next_handle++] = {bytes, device, 0, false, {}};

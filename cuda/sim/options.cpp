@@ -62,12 +62,14 @@ Options &options() {
         parse_word("SIM_LIBRARIES", {"whole", "missing", "exhausted", "refusing"}, o.libraries);
     if (const char *s = getenv("SIM_SEED")) o.seed = strtoull(s, nullptr, 0);
     if (const char *s = getenv("SIM_MEMORY")) o.memory = parse_bytes(s);
+    if (const char *s = getenv("SIM_CONTEXT")) o.context = parse_bytes(s);
     if (const char *s = getenv("SIM_FAIL_ALLOC")) o.fail_alloc = atol(s);
     if (const char *s = getenv("SIM_DEVICES")) o.devices = std::max(0, std::min(8, atoi(s)));
     const char *visible = getenv("CUDA_VISIBLE_DEVICES");
     if (visible && (!*visible || *visible == '-')) o.devices = 0;
     if (const char *s = getenv("SIM_DRIVER")) o.driver = atoi(s);
     o.protect = parse_flag("SIM_PROTECT", o.protect);
+    o.peers = parse_flag("SIM_PEERS", o.peers);
     o.strict = parse_flag("SIM_STRICT", o.strict);
     o.noise = parse_flag("SIM_NOISE", o.noise);
     o.leaks = parse_flag("SIM_LEAKS", o.leaks);
@@ -157,6 +159,14 @@ void sim_set_seed(uint64_t seed) {
 void sim_set_memory(size_t bytes) {
   Api api(true);
   options().memory = bytes;
+}
+uint64_t sim_device_used(int device) {
+  Api api(true);
+  return device < 0 || device >= MAX_DEVICES ? 0 : device_used(device);
+}
+uint64_t sim_live_objects(void) {
+  Api api(true);
+  return live_streams() + live_events() + live_hosts();
 }
 void sim_fail_alloc(long n) {
   Api api(true);

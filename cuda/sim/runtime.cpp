@@ -27,6 +27,7 @@ static int limit_of(const void *f) {
 void reset_device(int device) {
   drop_device(device);
   release_device(device);
+  drop_context(device);
   poison(device, cudaSuccess);
   for (int i = 0; i < MAX_DEVICES; i++) peer[device][i] = false;
 }
@@ -485,6 +486,7 @@ cudaError_t cudaHostGetFlags(unsigned *out, void *p) {
 }
 cudaError_t cudaMemGetInfo(size_t *available, size_t *total) {
   SIM_ENTER();
+  use_context(current_device);
   const size_t memory = options().memory, used = device_used(current_device);
   if (available) *available = memory > used ? memory - used : 0;
   if (total) *total = memory;
@@ -627,6 +629,7 @@ cudaError_t cudaSetDevice(int device) {
   Api api;
   if (!valid_device(device)) return fail(cudaErrorInvalidDevice);
   current_device = device;
+  use_context(device);
   return cudaSuccess;
 }
 cudaError_t cudaGetDevice(int *device) {
@@ -673,12 +676,13 @@ cudaError_t cudaDeviceSetCacheConfig(cudaFuncCache) {
 cudaError_t cudaDeviceCanAccessPeer(int *can, int device, int other) {
   SIM_ENTER();
   if (!valid_device(device) || !valid_device(other)) return fail(cudaErrorInvalidDevice);
-  *can = device != other;
+  *can = device != other && options().peers;
   return cudaSuccess;
 }
 cudaError_t cudaDeviceEnablePeerAccess(int other, unsigned flags) {
   SIM_ENTER();
   if (!valid_device(other) || other == current_device) return fail(cudaErrorInvalidDevice);
+  if (!options().peers) return fail(cudaErrorPeerAccessUnsupported);
   if (flags) return fail(cudaErrorInvalidValue);
   if (peer[current_device][other]) return fail(cudaErrorPeerAccessAlreadyEnabled);
   peer[current_device][other] = true;

@@ -294,6 +294,18 @@ void drop_device(int device) {
     it = streams.erase(it);
   }
   legacies.erase(static_cast<uint64_t>(device));
+  for (auto it = events.begin(); it != events.end();) {
+    Event *e = *it;
+    it = e->device == device ? events.erase(it) : std::next(it);
+    if (e->device == device) delete e;
+  }
+}
+
+size_t live_streams() { // those that somebody made
+  return streams.size() - legacies.size() - per_thread.size();
+}
+size_t live_events() {
+  return events.size();
 }
 
 // One item further, for polls: else a loop round a query would never end.

@@ -46,7 +46,7 @@ local COUNTERS = {
   memory_allocated = core.memory_allocated, max_memory_allocated = memory.max_memory_allocated,
   memory_reserved = memory.memory_reserved, max_memory_reserved = memory.max_memory_reserved,
   memory_stats = memory.memory_stats, memory_summary = memory.memory_summary,
-  reset_peak_memory_stats = core.reset_peak_memory_stats, empty_cache = core.empty_cache,
+  reset_peak_memory_stats = core.reset_peak_memory_stats,
   mem_get_info = core.mem_get_info, synchronize = memory.synchronize,
   get_device_properties = native.properties, libraries = native.libraries,
 }
@@ -54,6 +54,12 @@ local COUNTERS = {
 -- place of it. Opens cublaslt, cudnn and nvrtc.)
 for name, f in pairs(COUNTERS) do
   cuda[name] = function(device) return f(device_name(name, device)) end
+end
+
+-- As cnn.empty_cache; also gives up pinned memory that is kept for reuse.
+function cuda.empty_cache(device)
+  native.trim_pinned()
+  return core.empty_cache(device_name("empty_cache", device))
 end
 
 function cuda.memory_snapshot(device, file)
@@ -108,9 +114,6 @@ cuda.fuse_relu = native.fuse_relu
 
 -- CPU and GPUs draw from one generator.
 cuda.manual_seed, cuda.manual_seed_all = core.manual_seed, core.manual_seed
-
--- Waits for all GPUs and gives up their libraries' handles.
-cuda.shutdown = native.shutdown
 
 -- A list of the ops that have no kernel here.
 
@@ -185,6 +188,20 @@ function native.stream_metatable.__tostring(stream)
 end
 function native.stream_metatable.__eq(a, b)
   return native.stream_key(a) == native.stream_key(b)
+end
+
+-- cnn.cuda.shutdown{force =}: waits for all GPUs and gives up what this process has of them, contexts
+-- included: their memory is free for others. An error while tensors lie there (cnn.live lists them), or
+-- when a kernel has reported one. With force = true they are lost: whatever touches one raises. Pinned
+-- memory becomes ordinary memory, streams, events and kernels must be made anew. The next use of a GPU
+-- starts afresh.
+function cuda.shutdown(...)
+  local o = options.read("cuda.shutdown", { "force" }, ...)
+  options.expect("cuda.shutdown", "force", o.force, "boolean")
+  for _ = 1, 2 do collectgarbage() end
+  native.shutdown(o.force)
+  cuda._current_streams = {}
+  for key in pairs(streams) do streams[key] = nil end
 end
 
 -- ---------------------------------------------------------------------------------------------

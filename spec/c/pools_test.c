@@ -3,8 +3,10 @@
 #include <pthread.h>
 
 #include "base/alloc.h"
+#include "engine/device.h"
 #include "memory/cpu_memory.h"
 #include "memory/guard.h"
+#include "ops/ops.h"
 #include "pool_model.h"
 
 // --- Several pools on a device ------------------------------------------------------------------
@@ -387,12 +389,12 @@ typedef struct lived {
 // limit, as far as the next block allows.
 // `probe`: at every step all that is free must also be had in one piece. That moves memory about,
 // so the other way is measured too.
-static void test_torture(int operations, bool probe) {
+static void test_torture(const cnn_mapper *mapper, int operations, bool probe) {
   enum { MOST = 8000 };
   static lived all[MOST];
   static naive v;
-  const size_t limit = 1024 * MIB, g = cnn_cpu_mapper.granule;
-  cnn_pool *p = cnn_pool_create(&cnn_cpu_mapper);
+  const size_t limit = 1024 * MIB, g = mapper->granule;
+  cnn_pool *p = cnn_pool_create(mapper);
   cnn_pool_set_limit(p, limit);
   v = (naive){.limit = limit};
   rng_state = 161803398874989484ull;
@@ -461,14 +463,33 @@ static void test_torture(int operations, bool probe) {
   cnn_pool_destroy(p);
 }
 
+// Of the device that CNN_TEST_DEVICE names, where that is no CPU. On the simulator a request that
+// moves memory takes a millisecond.
+static void test_device(void) {
+  const char *why = "";
+  CHECK(cnn_ops_install() == NULL); // which the plugin is held against
+  const cnn_driver *driver = cnn_cuda_driver(&why);
+  if (!driver) printf("  no GPU: %s\n", why);
+  CHECK(driver != NULL);
+  if (!driver) return;
+  test_torture(driver->mapper(0), driver->simulated ? 5000 : 100000, false);
+  test_torture(driver->mapper(0), driver->simulated ? 500 : 100000, true);
+}
+
 int main(void) {
+  const char *where = getenv("CNN_TEST_DEVICE");
+  if (where && strcmp(where, "cuda") == 0) {
+    test_device();
+    printf("%d passed, %d failed\n", passed, failed);
+    return failed != 0;
+  }
   test_two_limits();
   test_closing();
   test_red_zones();
   test_pools_against_models(200000 / THINNED);
   test_threads(200000 / THINNED);
-  test_torture(100000 / THINNED, false);
-  test_torture(100000 / THINNED, true);
+  test_torture(&cnn_cpu_mapper, 100000 / THINNED, false);
+  test_torture(&cnn_cpu_mapper, 100000 / THINNED, true);
   printf("%d passed, %d failed\n", passed, failed);
   return failed != 0;
 }

@@ -9,12 +9,14 @@
 //                                      the last stream first; a few items at any call
 //   SIM_SEED=n                         of everything that is random (default 1)
 //   SIM_MEMORY=bytes (K, M, G)         of one device (default 8G)
+//   SIM_CONTEXT=bytes                  that a device's context takes of it (default 64M)
 //   SIM_FAIL_ALLOC=n                   the n-th allocation from now fails, once
 //   SIM_PROTECT=0|1                    device memory is closed while host code runs (default 1)
 //   SIM_STRICT=0|1                     reports what is legal but unwise: threads that leave before
 //                                      a barrier, __activemask; cudaFree does not wait (default 0)
 //   SIM_DEVICES=n                      number of devices, 0 to 8 (default 1); an empty
 //                                      CUDA_VISIBLE_DEVICES hides them
+//   SIM_PEERS=0|1                      devices can reach each other's memory (default 1)
 //   SIM_DRIVER=version (12020)         the CUDA that the driver serves; 0: there is no driver
 //   SIM_NOISE=0|1                      approximate functions (__expf ...) err by up to 2 ulp
 //   SIM_LEAKS=0|1                      reports live device allocations at exit
@@ -55,7 +57,9 @@ SIM_API void sim_set_order(int order);
 SIM_API void sim_set_streams(int mode);
 SIM_API void sim_set_seed(uint64_t seed);
 SIM_API void sim_set_memory(size_t bytes);
-SIM_API void sim_fail_alloc(long n); // 0: none fails
+SIM_API uint64_t sim_device_used(int device); // bytes, its context's with them
+SIM_API uint64_t sim_live_objects(void);      // streams, events, pieces of pinned memory
+SIM_API void sim_fail_alloc(long n);          // 0: none fails
 SIM_API void sim_set_protect(int on);
 SIM_API void sim_set_strict(int on);
 SIM_API void sim_set_noise(int on);

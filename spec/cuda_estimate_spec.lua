@@ -1,0 +1,15 @@
+-- SPDX-License-Identifier: MIT
+-- Memory is predicted for a GPU as for the CPU: spec/estimate_spec.lua with the default device a GPU.
+local cnn = require "cnn"
+local helper = require "spec.helper"
+
+if not cnn.cuda.is_available() then
+  describe("memory of GPUs", function()
+    it("can't be tried here: there is no GPU", function() assert.equal(0, cnn.cuda.device_count()) end)
+  end)
+  return
+end
+
+helper.use "cuda"
+helper.include({ "estimate" },
+  getfenv and getfenv(1) or _ENV)

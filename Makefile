@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 #
-# make            builds for LuaJIT (LUA=lua5.1, lua5.3 or lua5.4 choose another) into build/release
+# make            builds for LuaJIT (LUA=lua5.1, lua5.3 or lua5.4 choose another) into build/release, and
+#                 the plugin for GPUs where nvcc is found (CUDA=0: without)
 # make demo       sets up, builds, trains examples/fashion_mnist.lua
 # make test       sets up, builds, runs the C tests, the specs on LuaJIT and the golden values
 # make test-all   the specs on LuaJIT and on PUC Lua 5.1, 5.3 and 5.4
@@ -12,7 +13,8 @@
 # make install    PREFIX=/usr/local, DESTDIR= for packagers
 # make rock       packs this tree's last commit into a source rock, by luarocks
 # make packaging  proves install, luarocks and the source rock in temporary folders
-# make cuda       builds the plugin for GPUs (docs/cuda.md); make test-cuda-sim: tests it without one
+# make cuda       builds the plugin for all GPUs (docs/cuda.md); make test-cuda-sim: tests it without one
+# make check-cuda holds it against CUDA's compilers and libraries; cuda/check.sh: on a GPU
 # make env        prints what lets scripts run from the tree: eval "$(make -s env)"
 # make clean
 #
@@ -123,7 +125,10 @@ all:
 	@$(MAKE) $(SUB) modules
 	@$(if $(filter-out $(PLUGINS_FOUND),$(PLUGINS)),echo 'note: built without $(filter-out \
 	  $(PLUGINS_FOUND),$(PLUGINS)): its headers are missing ("make test" installs them)',:)
-	@$(if $(NVCC),$(if $(CUDA_BUILT),:,echo 'note: nvcc is here: "make cuda" builds the plugin for GPUs'),:)
+	@$(if $(CUDA_WANTED),$(if $(CUDA_BUILT),:,echo 'note: nvcc is here: the plugin for GPUs comes next, in \
+	  some minutes (CUDA=0 leaves it out)'),:)
+	@$(if $(CUDA_WANTED),$(MAKE) $(SUB) cuda-plugin || { echo 'The plugin for GPUs does not compile: CUDA=0 \
+	  leaves it out'; exit 1; },:)
 
 modules: $(LUA_DIR)/core.so $(OUT)/libcnn.so $(OUT)/libcnn.a $(PLUGIN_LINKS)
 
@@ -269,8 +274,7 @@ INST_LUADIR ?= $(PREFIX)/share/lua/$(ABI)
 INST_LIBDIR ?= $(PREFIX)/lib/lua/$(ABI)
 LUA_FILES := $(patsubst lua/%,%,$(shell find lua -name '*.lua'))
 
-install:
-	@$(MAKE) $(SUB) modules
+install: all
 	$(INSTALL) -d $(DESTDIR)$(INST_BINDIR) $(DESTDIR)$(INST_LIBDIR)/cnn \
 	  $(sort $(dir $(LUA_FILES:%=$(DESTDIR)$(INST_LUADIR)/%)))
 	$(foreach f,$(LUA_FILES),$(INSTALL) -m 644 lua/$f $(DESTDIR)$(INST_LUADIR)/$f &&) :

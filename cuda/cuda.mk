@@ -2,7 +2,10 @@
 #
 # The CUDA plugin, part of the Makefile:
 #
-# make cuda       build/release/cnn_cuda.so for CUDA_ARCHS, all of them: "80 86 89 90 100 120" and PTX
+# make            builds build/release/cnn_cuda.so too where nvcc is found: for the GPUs that are here, or
+#                 for "80 90" and by PTX for what came after; what CUDA_ARCHS named once is kept to.
+#                 CUDA=0 leaves it out
+# make cuda       for all of "80 86 89 90 100 120", and PTX
 # make cuda-sim   build/release/cnn_cuda_sim.so: the same sources on the simulator (cuda/sim)
 # make test-cuda-sim  the specs of CUDA, all ops and the golden values on the simulator, in some of its
 #                 configurations; make test-cuda-sim-full: in all
@@ -11,11 +14,16 @@
 
 CUDA_HOME ?= $(firstword $(wildcard /usr/local/cuda /opt/cuda) /usr/local/cuda)
 NVCC ?= $(firstword $(shell command -v nvcc 2>/dev/null) $(wildcard $(CUDA_HOME)/bin/nvcc))
-# The plugin, where it has been built: it is installed then.
-CUDA_BUILT = $(wildcard $(OUT)/cnn_cuda.so)
+CUDA ?= 1
+# Whether "make" builds the plugin; the plugin where it has been built: it is installed then.
+CUDA_WANTED := $(if $(filter 0,$(CUDA)),,$(if $(filter release,$(MODE)),$(NVCC)))
+CUDA_BUILT = $(if $(filter 0,$(CUDA)),,$(shell ls $(OUT)/cnn_cuda.so 2>/dev/null))
 CUDA_ALL := 80 86 89 90 100 120
-# What was asked for last, else what compiles fastest.
-CUDA_ARCHS ?= $(or $(shell cat $(OUT)/obj/cuda/archs 2>/dev/null),90)
+# What was asked for last, else what is here. (Asked once, by who needs it.)
+CUDA_HERE = $(sort $(subst .,,$(shell nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | grep '^[0-9.]*$$')))
+ifeq (undefined,$(origin CUDA_ARCHS))
+CUDA_ARCHS = $(eval CUDA_ARCHS := $(or $(shell cat $(OUT)/obj/cuda/archs 2>/dev/null),$(CUDA_HERE),80 90))$(CUDA_ARCHS)
+endif
 
 CUDA_C := $(wildcard cuda/*.c)
 CUDA_CU := $(wildcard cuda/*.cu)
@@ -25,11 +33,11 @@ CUDA_CORE := base/dtype base/shape base/status base/device engine/call engine/pr
 CUDA_OBJ := $(CUDA_C:cuda/%.c=$(OUT)/obj/cuda/%.o) $(CUDA_CORE:%=$(OUT)/obj/cuda/core/%.o)
 CUDA_KERNELS := $(CUDA_CU:cuda/%.cu=$(OUT)/obj/cuda/%.cu.o)
 
-CUDA_LAST := $(lastword $(CUDA_ARCHS))
-CUDA_GENCODE := $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$a,code=sm_$a) \
+CUDA_LAST = $(lastword $(CUDA_ARCHS))
+CUDA_GENCODE = $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$a,code=sm_$a) \
   -gencode arch=compute_$(CUDA_LAST),code=compute_$(CUDA_LAST)
 # 186: one text serves all types, x < 0 is no news for uint8.
-NVCC_FLAGS := -std=c++17 -O3 -Icsrc -Icuda -Xcompiler -fPIC,-fvisibility=hidden,-O2 \
+NVCC_FLAGS = -std=c++17 -O3 -Icsrc -Icuda -Xcompiler -fPIC,-fvisibility=hidden,-O2 \
   --expt-relaxed-constexpr -diag-suppress 186 --compress-mode=size -Xptxas -v,-warn-spills $(CUDA_GENCODE)
 CUDA_FLAGS = $(FLAGS) -Icuda -isystem $(CUDA_HOME)/include -fvisibility=hidden
 $(eval $(call stamp,$(OUT)/obj/cuda/archs,$$(CUDA_ARCHS)))
@@ -43,7 +51,7 @@ $(OUT)/obj/cuda/core/%.o: csrc/%.c $(OUT)/obj/flags
 	@mkdir -p $(@D)
 	$(call say,CC,$< (cuda))$(CC) $(FLAGS) -fvisibility=hidden -MMD -MP -c $< -o $@
 # The compiler's report on each kernel is kept for cuda-check.
-$(OUT)/obj/cuda/%.cu.o: cuda/%.cu $(OUT)/obj/cuda/nvcc_flags
+$(OUT)/obj/cuda/%.cu.o: cuda/%.cu $(OUT)/obj/cuda/nvcc_flags $(OUT)/obj/cuda/archs
 	@mkdir -p $(@D)
 	$(call say,NVCC,$<)$(NVCC) $(NVCC_FLAGS) -MMD -MP -c $< -o $@ 2>$@.ptxas || { cat $@.ptxas; exit 1; }
 	@grep -v 'ptxas info\|bytes stack frame\|^$$' $@.ptxas || :
@@ -58,10 +66,12 @@ cuda:
 	@$(MAKE) $(SUB) cuda-plugin CUDA_ARCHS='$(if $(filter command line,$(origin CUDA_ARCHS)),$(CUDA_ARCHS),$(CUDA_ALL))'
 cuda-plugin: modules $(LUA_DIR)/cnn_cuda.so
 
-# What ptxas says of each kernel; that no symbol is left open but the driver's libraries'.
+# What ptxas says of each kernel. That no symbol is left open is the linker's to see (-z defs); that it
+# loads where there is no GPU, and says so, is a spec's.
 cuda-check:
 	@$(MAKE) $(SUB) cuda-plugin
-	@$(LUA) tools/ptxas.lua $(CUDA_KERNELS:=.ptxas)
+	@$(LUA) tools/ptxas.lua cuda $(CUDA_KERNELS:=.ptxas)
+	@$(TESTS) --out $(OUT) --lua $(LUA) --match cuda_plugin_spec specs
 
 # ---- On the simulator. The host objects are the same, compiled by clang; kernels are C++.
 

@@ -8,14 +8,8 @@
 #include "gemm.h"
 #include "kernel.h"
 
-#define PART(name) extern const cnn_kernel cuda_##name;
-PART(linear)
-PART(matmul)
-PART(matmul_to)
-PART(sum_to)
-PART(relu)
-PART(gelu_tanh)
-PART(gelu_tanh_backward)
+extern const cnn_kernel cuda_linear, cuda_matmul, cuda_matmul_to, cuda_sum_to, cuda_relu,
+    cuda_gelu_tanh, cuda_gelu_tanh_backward;
 
 enum { WAY_PARTS, WAY_LIBRARY };
 

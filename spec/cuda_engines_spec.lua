@@ -249,8 +249,8 @@ describe("a layer and what follows it", function()
       return list
     end
     cnn.manual_seed(8)
-    for _, o in ipairs { { stride = 1 }, { stride = 2, padding = 1 }, { groups = 2 }, { bias = false }, { dilation = 2 },
-      { padding = "same" } } do
+    for _, o in ipairs { { stride = 1 }, { stride = 2, padding = 1 }, { groups = 2 }, { bias = false },
+      { dilation = 2 }, { padding = "same" } } do
       local model = nn.Sequential(nn.Conv2d(4, 6, 3, o), nn.ReLU()):to("cuda")
       for _, format in ipairs { "contiguous", "channels_last" } do
         local x = cnn.randn(2, 4, 9, 8):to("cuda")
@@ -259,7 +259,8 @@ describe("a layer and what follows it", function()
       end
     end
     for _, shape in ipairs { { 5, 8 }, { 8 }, { 2, 3, 8 }, { 1, 8 } } do
-      local model = nn.Sequential(nn.Linear(8, 7), nn.ReLU(), nn.Linear(7, 3, { bias = false }), nn.ReLU()):to("cuda")
+      local last = nn.Linear(7, 3, { bias = false })
+      local model = nn.Sequential(nn.Linear(8, 7), nn.ReLU(), last, nn.ReLU()):to("cuda")
       local x = cnn.randn(shape):to("cuda")
       both(function() return train(model, x) end)
     end

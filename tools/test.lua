@@ -2,7 +2,8 @@
 -- Runs tests of a build, lists what fails, and ends with 'N passed, N failed' over everything:
 --
 --   luajit tools/test.lua [--out build/release] [--lua "luajit lua5.4"] [--sanitize asan|tsan]
---                         [--sim build/sim] [--jobs N] [--match PATTERN] [--only PATTERN] group ...
+--                         [--sim build/sim] [--jobs N] [--match PATTERN] [--only PATTERN]
+--                         [--logs FOLDER] group ...
 --
 -- Groups: c (spec/c, and examples/embed), specs (spec/**/*_spec.lua, by busted), golden (values of
 -- spec/golden), cuda-sim and cuda-sim-full (GPUs on the simulator, by tools/cuda_matrix.lua: it must have
@@ -15,7 +16,7 @@ if arg[1] == "--busted" then
 end
 
 local TIME_LIMIT = 900 -- seconds for one file
-local OPS_PARTS = 4 -- processes that share the ops of ops_spec
+local OPS_PARTS = tonumber(os.getenv "TEST_OPS_PARTS") or 4 -- processes that share the ops of ops_spec
 local LINES_SHOWN = 60 -- of the output of one that fails
 
 local options, groups = { out = "build/release", sim = "build/sim", lua = "luajit", match = "" }, {}
@@ -85,9 +86,9 @@ end
 local function lua_environment(lua)
   local abi = ask(lua .. " -e 'io.write(_VERSION:match(\"%d.%d\"))'")
   local root, out = ask "pwd", absolute(options.out)
-  local path = ("%s/lua/?.lua;%s/lua/?/init.lua;;"):format(root, root)
-  return ("%s%sLUA_PATH=%s LUA_CPATH=%s "):format(
-    ENVIRONMENT, PRELOAD, quote(path), quote(("%s/lua/%s/?.so;;"):format(out, abi))), abi
+  local path = ("%s/lua/?.lua;%s/lua/?/init.lua;%s"):format(root, root, os.getenv "LUA_PATH" or ";")
+  local cpath = ("%s/lua/%s/?.so;%s"):format(out, abi, os.getenv "LUA_CPATH" or ";")
+  return ("%s%sLUA_PATH=%s LUA_CPATH=%s "):format(ENVIRONMENT, PRELOAD, quote(path), quote(cpath)), abi
 end
 
 -- Each group gives a list of {name, command}.
@@ -221,7 +222,7 @@ list["cuda-sim-full"] = function() return cuda_sim "full" end
 -- Running
 
 local passed, failed, skipped = 0, 0, 0
-local logs = options.out .. "/test"
+local logs = options.logs or options.out .. "/test"
 local clock = os.time
 
 -- passed, failed, skipped as the output's last summary says, or nil.

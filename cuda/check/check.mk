@@ -8,6 +8,10 @@
 #                           that dnn_graph.c makes, for the devices in cuda/check/profiles; it and
 #                           cuBLASLt take every descriptor that blaslt.c makes; and the stand-in's
 #                           answers to misuse are cuDNN's. Under a minute on two cores
+#   make check-nvrtc        the real NVRTC compiles every program that the specs and the examples make,
+#                           for sm_80 to sm_120, while they run on the simulator
+#   make check-cuda         what of cuda-check, check-nvrtc and check-cudnn-plans this machine has the
+#                           tools for; says what it leaves out
 
 CHECK_OUT := $(BUILD)/check
 CHECK_I := -Icsrc -Icuda -Ispec/c -Icuda/sim/include -isystem $(CUDA_HOME)/include
@@ -75,4 +79,27 @@ else
 check-cudnn-plans:
 	@echo 'cuDNN and the CUDA toolkit (CUDA_HOME) are needed, a GPU is not'; exit 1
 endif
-.PHONY: test-engines check-cudnn-plans
+
+NVRTC_FOUND := $(and $(SIM_FOUND),$(firstword $(wildcard $(CUDA_LIB)/libnvrtc.so $(CUDA_LIB)/libnvrtc.so.*)))
+NVRTC_EXAMPLES := $(shell grep -rl __global__ examples)
+check-nvrtc:
+ifneq (,$(NVRTC_FOUND))
+	@$(MAKE) $(SUB) modules cuda-sim-plugin
+	@mkdir -p $(CHECK_OUT) && rm -f $(CHECK_OUT)/nvrtc
+	@export CNN_CUDA_PLUGIN=$(abspath $(SIM_OUT)/plain/cnn_cuda_sim.so) \
+	  SIM_REAL_NVRTC=$(NVRTC_FOUND) SIM_REAL_NVRTC_LOG=$(abspath $(CHECK_OUT))/nvrtc; \
+	  $(TESTS) --out $(OUT) --lua $(LUA) --match '^cuda_[sek]' specs && \
+	  eval "$$($(MAKE) -s env)" && \
+	  for f in $(NVRTC_EXAMPLES); do $(LUA) $$f >$(CHECK_OUT)/example || { cat $(CHECK_OUT)/example; exit 1; }; done
+	@for a in 80 86 89 90 100 120; do grep -q "^sm_$$a [1-9]" $(CHECK_OUT)/nvrtc || \
+	  { echo "no program was compiled for sm_$$a"; exit 1; }; done
+	@echo "NVRTC: $$(grep -c ' [1-9][0-9]* bytes' $(CHECK_OUT)/nvrtc) images, $$(grep -c ' 0 bytes' $(CHECK_OUT)/nvrtc) refused"
+else
+	@echo 'NVRTC and what the simulator needs (clang++, the CUDA toolkit) are missing'; exit 1
+endif
+
+check-cuda:
+	$(if $(NVCC),@$(MAKE) $(SUB) cuda-check,@echo 'left out: what nvcc and ptxas say (there is no nvcc)')
+	$(if $(NVRTC_FOUND),@$(MAKE) $(SUB) check-nvrtc,@echo 'left out: what NVRTC says (it, or clang++, is missing)')
+	$(if $(CUDNN_FOUND),@$(MAKE) $(SUB) check-cudnn-plans,@echo 'left out: what cuDNN and cuBLASLt say (they are missing)')
+.PHONY: test-engines check-cudnn-plans check-nvrtc check-cuda

@@ -4,7 +4,8 @@
 // object of it, and hands that out as "PTX" and as "cubin". Compiler's messages name the program
 // and its lines, as NVRTC's do. Kernels call the checker (check.cpp) in every flavour: these are
 // the kernels of users. It accepts what clang accepts as C++ with the simulator's headers, which is
-// a little more than NVRTC does (the C library is there): compile with the real one too.
+// a little more than NVRTC does (the C library is there): SIM_REAL_NVRTC has the real one compile
+// too (nvrtc_real.cpp).
 #include <dirent.h>
 #include <nvrtc.h>
 #include <stdio.h>
@@ -232,6 +233,9 @@ nvrtcResult nvrtcCompileProgram(nvrtcProgram p, int n, const char *const *option
     }
     p->cubin = o.find("=compute_") == std::string::npos;
   }
+  p->log.clear();
+  const nvrtcResult real = real_nvrtc(p->source, p->name, p->expressions, n, options, &p->log);
+  if (real != NVRTC_SUCCESS) return real;
   const char *tmp = getenv("TMPDIR");
   std::string folder = std::string(tmp ? tmp : "/tmp") + "/simXXXXXX";
   if (!mkdtemp(folder.data())) return NVRTC_ERROR_INTERNAL_ERROR;
@@ -248,7 +252,6 @@ nvrtcResult nvrtcCompileProgram(nvrtcProgram p, int n, const char *const *option
              "--redefine-sym memset=sim_memset " +
              quote(object) + " 2>&1";
   command += " && " SIM_LINK " -shared " + quote(object) + " -o " + quote(so) + " 2>&1";
-  p->log.clear();
   int status = -1;
   if (FILE *f = popen(command.c_str(), "r")) {
     char line[1000];

@@ -26,6 +26,7 @@
 //                                      there is no memory for it, the first two times; that they
 //                                      have no algorithm
 //   SIM_NVRTC=arch (80)                the newest architecture that NVRTC knows
+//   SIM_REAL_NVRTC=path                the real NVRTC compiles all programs too (nvrtc_real.cpp)
 //   SIM_EXIT=status                    of a process that ends after reports; 0: its own (default)
 //   SIM_CATCH=0|1                      says which kernel was running when the process crashes. The
 //                                      simulator touches no signal unless asked by this

@@ -163,8 +163,16 @@ const cuda_fault *cuda_fault_seen(const cnn_call *call) {
   return devices[call->device.index].fault;
 }
 
+// The op as scripts know it: x_native is what x comes down to.
+static void name_op(int op, char name[64]) {
+  snprintf(name, 64, "%s", op >= 0 && op < cuda_op_count ? cuda_op_names[op] : "a kernel");
+  char *end = strstr(name, "_native");
+  if (end) *end = '\0';
+}
+
 static cnn_status raise(cnn_context *ctx, const cuda_fault *f) {
-  const char *name = f->op >= 0 && f->op < cuda_op_count ? cuda_op_names[f->op] : "a kernel";
+  char name[64];
+  name_op(f->op, name);
   const char *op = ctx->op; // what waits is not what failed
   ctx->op = NULL;
   cnn_status status;

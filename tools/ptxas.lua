@@ -16,9 +16,11 @@ local allowed = {
   { "k_map_kernelI%d+f_[a-z]*gamma", 40, 0 }, -- (float32 ones that are computed in float64)
   { "k_map_kernelI%d+f_sinc_backward", 40, 0 }, -- sine and cosine of large arguments
   -- Lines of float64 held in registers: the last few don't fit, and are rarely needed.
-  { "k_softmaxId", 16, 160 },
+  { "k_softmax[%w_]*Id", 32, 288 },
+  { "k_scanI7runningIvd", 8, 16 },
   { "k_classesI", 24, 24 }, -- a word or two that are read once for a line
   { "k_cross_entropyI", 24, 24 },
+  { "k_keys5space", 8, 8 },
   { "k_reduceI8fold_sumIlE11k_convertedIlE", 8, 8 }, -- sums of int8 to int32
 }
 

@@ -121,6 +121,15 @@ describe("cnn.cuda", function()
     assert.equal(cuda.get_device_capability() >= 8, cuda.is_bf16_supported())
   end)
 
+  it("measures no time between GPUs", function()
+    assert.truthy(run("SIM_DEVICES=2", [[
+      local a, b = cuda.Event { enable_timing = true }, cuda.Event { enable_timing = true }
+      a:record(cuda.current_stream(0))
+      b:record(cuda.current_stream(1))
+      print(pcall(a.elapsed_time, a, b))
+    ]]):find("elapsed_time: the events are of cuda:0 and cuda:1", 1, true))
+  end)
+
   it("means one GPU by \"cuda\"", function()
     assert.equal("cuda:1 1 cuda:1 cuda:0 cuda:1\n", run("SIM_DEVICES=2", [[
       local function where() return cnn.zeros(1, { device = "cuda" }).device end

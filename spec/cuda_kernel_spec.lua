@@ -96,6 +96,21 @@ describe("kernels of one's own", function()
       { grid = 1, block = { 32, 64 } }, 2, x, y, 3)
   end)
 
+  it("take small integers, and have printf", function()
+    local k = cuda.kernel([[
+      __global__ void f(int *x, unsigned char a, short b = 3) {
+        if (a == 0) printf("%d\n", b);
+        *x = a + b;
+      }]], "f")
+    local z = cnn.zeros(1, { device = "cuda", dtype = "int32" })
+    k({ grid = 1, block = 1 }, z, 255, -5)
+    assert.equal(250, z:item())
+    helper.raises("argument 2 (unsigned char a): expected an integer of that type, got the number 256", k,
+      { grid = 1, block = 1 }, z, 256, 0)
+    helper.raises("f: grid must be a number or a list of up to three, got a table", k,
+      { grid = { 1, 1, 1, 1 }, block = 1 }, z, 1, 0)
+  end)
+
   it("check their arguments", function()
     helper.raises("axpy: it takes 4 arguments, got 1", axpy, where, 2)
     helper.raises("axpy: argument 1 (float a): expected a number, got a tensor", axpy, where, x, x, y, 3)
@@ -125,6 +140,8 @@ describe("kernels of one's own", function()
     helper.raises("f: parameter 1 is \"struct s x\"", cuda.kernel, "__global__ void f(struct s x) {}", "f")
     helper.raises("argument 1: expected a string, got nil", cuda.kernel, nil, "axpy")
     helper.raises("argument 2: expected a string, got the number 1", cuda.kernel, AXPY, 1)
+    helper.raises("options must be a list of strings, got the string \"-DN=1\"", cuda.kernel, AXPY, "axpy",
+      { options = "-DN=1" })
     helper.raises("option 2: expected a string, got the number 2", cuda.kernel, AXPY, "axpy",
       { options = { "-DN=1", 2 } })
     local many = {}
@@ -307,13 +324,22 @@ local mistakes = {
     y[threadIdx.x] = (int)blockDim.x * 100000000;]] },
   { "an assertion", "assertion failed: threadIdx.x < 10 at kernel.cu:2", [[
     assert(threadIdx.x < 10);]] },
+  { "an assertion of the C library's", "assertion failed: threadIdx.x < 10 at kernel.cu:3", [[
+    assert(threadIdx.x < 10);]], before = "#include <cassert>\n" },
+  { "NULL", "illegal address: write of 4 bytes at kernel.cu:3; NULL", [[
+    float *nothing = 0;
+    *nothing = x[0];]] },
+  { "recursion without end", "more than 512 KiB of local memory at kernel.cu:1", [[
+    y[0] = down(x, 1 << 20);]], before = "__device__ float down(const float *x, int n) {"
+    .. "float a[64]; for (int i = 0; i < 64; i++) a[i] = x[i] + n; "
+    .. "return n > 0 ? a[n % 64] + down(a, n - 1) : a[0]; }" },
 }
 
 describe("the simulator", function()
   for _, mistake in ipairs(mistakes) do
     local what, words, body = mistake[1], mistake[2], mistake[3]
     it("tells " .. what, function()
-      local k = cuda.kernel((mistake.template and "template <int>" or "") ..
+      local k = cuda.kernel((mistake.before or "") .. (mistake.template and "template <int>" or "") ..
         " __global__ void wrong(const float *x, float *y) {\n" .. body .. "\n}",
         mistake.template and "wrong<1>" or "wrong")
       local x, y = gpu(64), cnn.zeros(64, { device = "cuda" })

@@ -35,7 +35,11 @@ for _, order in ipairs { "forward", "random" } do
   full[#full + 1] = configuration("check", order, "eager", "1/1", { "float64", "float32", "float16" })
 end
 
+-- Specs that one configuration runs, the first: what the simulator tells a learner, in its own order; and what
+-- takes long.
+local once = { cuda_kernel_spec = true, cuda_examples_spec = true, cuda_rows_spec = true }
+
 -- What cuBLASLt and cuDNN compute is tried on own kernels, too.
 local own = "conv.*,matmul.*,linear.*,addmm,baddbmm"
 
-return { quick = quick, full = full, own = own }
+return { quick = quick, full = full, once = once, own = own }

@@ -188,7 +188,7 @@ local REPORTED = 66
 
 local function cuda_sim(which)
   local matrix, entries = dofile "tools/cuda_matrix.lua", {}
-  for _, c in ipairs(matrix[which]) do
+  for i, c in ipairs(matrix[which]) do
     local settings = ("%s SIM_EXIT=%d CNN_CUDA_PLUGIN=%s CNN_OPS_FORMS=%s "):format(
       c.settings, REPORTED, quote(absolute(options.sim) .. "/" .. c.flavour .. "/cnn_cuda_sim.so"), c.forms)
     if c.flavour == "asan" then
@@ -200,7 +200,8 @@ local function cuda_sim(which)
       environment = environment .. settings
       ops_jobs(jobs, environment .. "CNN_OPS_DEVICE=cuda ", lua, abi)
       for _, file in ipairs(lines_of("ls spec/cuda_*_spec.lua spec/cuda_spec.lua")) do
-        jobs[#jobs + 1] = busted(file:match "([^/]*)%.lua$", file, environment, lua, abi)
+        local name = file:match "([^/]*)%.lua$"
+        if i == 1 or not matrix.once[name] then jobs[#jobs + 1] = busted(name, file, environment, lua, abi) end
       end
       jobs[#jobs + 1] = busted("own kernels", "spec/ops_spec.lua", ("%sCNN_OPS_DEVICE=cuda CNN_OPS_VALUES=1 "
         .. "CNN_CUDA_LIBRARIES=none CNN_OPS=%s "):format(environment, quote(matrix.own)), lua, abi)

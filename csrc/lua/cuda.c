@@ -274,19 +274,6 @@ static int l_trim_pinned(lua_State *L) {
   return 1;
 }
 
-// missing(): a list of the ops that have no kernel there.
-static int l_missing(lua_State *L) {
-  const cnn_driver *driver = need_driver(L, cnn_state(L), "cuda.missing_ops");
-  const cnn_backend *cpu = cnn_backend_of(CNN_CPU);
-  lua_newtable(L);
-  for (int i = 0, n = 0; i < cnn_op_count(); i++) {
-    if (!cpu->kernels[i] || driver->backend.kernels[i]) continue;
-    lua_pushstring(L, cnn_op_at(i)->op->name);
-    lua_rawseti(L, -2, ++n);
-  }
-  return 1;
-}
-
 // ---------------------------------------------------------------------------------------------
 // Counts
 
@@ -386,27 +373,55 @@ static int l_current_key(lua_State *L) {
   return 1;
 }
 
-// set_stream(stream): from now on. The caller keeps the handle alive.
+// Current streams that scripts set, by the number of their device (from 1 on): while they are
+// current they must not be collected. Pushes that table.
+static void push_current(lua_State *L) {
+  static char key;
+  lua_pushlightuserdata(L, &key);
+  lua_rawget(L, LUA_REGISTRYINDEX);
+  if (!lua_isnil(L, -1)) return;
+  lua_pop(L, 1);
+  lua_newtable(L);
+  lua_pushlightuserdata(L, &key);
+  lua_pushvalue(L, -2);
+  lua_rawset(L, LUA_REGISTRYINDEX);
+}
+
+// Makes the stream at stack index i, or the default one for nil and for what went with a shutdown,
+// the current one of its device.
+static void make_current(lua_State *L, cnn_lua *S, int i, int index) {
+  cnn_box *box = cnn_to_box(L, i, CNN_BOX_STREAM);
+  push_current(L);
+  lua_pushvalue(L, i);
+  lua_rawseti(L, -2, index + 1);
+  lua_pop(L, 1);
+  handle *h = box ? box->object : NULL;
+  S->ctx.streams[index] = h && h->shutdowns == cnn_cuda_shutdowns() ? h->native : NULL;
+}
+
+// set_stream(stream): from now on.
 static int l_set_stream(lua_State *L) {
   cnn_lua *S = cnn_state(L);
   handle *h = check_stream(L, S, 1, "set_stream");
-  S->ctx.streams[h->index] = h->native;
+  make_current(L, S, 1, h->index);
   return 0;
 }
 
 // with_stream(stream, fn, ...): through C, so that no coroutine leaves with it.
 static int l_with_stream(lua_State *L) {
   cnn_lua *S = cnn_state(L);
-  handle *h = check_stream(L, S, 1, "cuda.stream: argument 1");
-  int index = h->index;
+  int index = check_stream(L, S, 1, "cuda.stream: argument 1")->index;
   check_callable(L, S, "cuda.stream");
-  void *before = S->ctx.streams[index];
-  unsigned shutdowns = cnn_cuda_shutdowns();
-  S->ctx.streams[index] = h->native;
-  int failed = lua_pcall(L, lua_gettop(L) - 2, LUA_MULTRET, 0);
-  S->ctx.streams[index] = shutdowns == cnn_cuda_shutdowns() ? before : NULL;
+  luaL_checkstack(L, 4, "cuda.stream");
+  push_current(L);
+  lua_rawgeti(L, -1, index + 1);
+  lua_replace(L, -2);
+  lua_insert(L, 1); // the one before, below the stream
+  make_current(L, S, 2, index);
+  int failed = lua_pcall(L, lua_gettop(L) - 3, LUA_MULTRET, 0);
+  make_current(L, S, 1, index);
   S->L = L;
-  return failed ? lua_error(L) : lua_gettop(L) - 1;
+  return failed ? lua_error(L) : lua_gettop(L) - 2;
 }
 
 static int l_stream_synchronize(lua_State *L) {
@@ -501,6 +516,9 @@ static int l_event_elapsed(lua_State *L) {
                      "cnn.cuda.Event{enable_timing = true}");
   if (!from->native || !to->native)
     return cnn_error(L, S, "cuda.Event.elapsed_time: both events must have been recorded");
+  if (from->index != to->index)
+    return cnn_error(L, S, "cuda.Event.elapsed_time: the events are of cuda:%d and cuda:%d",
+                     from->index, to->index);
   TRY(L, S, "cuda.Event.elapsed_time",
       cnn_cuda_open()->event_elapsed(&S->ctx, from->index, from->native, to->native, &ms));
   lua_pushnumber(L, (lua_Number)ms);
@@ -605,9 +623,12 @@ static int l_new_program(lua_State *L) {
   const char *options[CNN_PROGRAM_OPTIONS], *source = luaL_checkstring(L, 2),
                                             *name = luaL_checkstring(L, 3);
   int index = device_index(L, S, 1, "cuda.kernel"), n = 0;
+  char got[64];
   luaL_checkstack(L, CNN_PROGRAM_OPTIONS + 8, "kernel");
+  if (!lua_isnoneornil(L, 4) && !lua_istable(L, 4))
+    return cnn_error(L, S, "cuda.kernel: options must be a list of strings, got %s",
+                     cnn_describe(L, 4, got, sizeof got));
   for (; lua_istable(L, 4); n++) {
-    char got[64];
     lua_rawgeti(L, 4, n + 1); // stays on the stack, so that the text stays
     if (lua_isnil(L, -1)) break;
     if (n == CNN_PROGRAM_OPTIONS)
@@ -708,7 +729,6 @@ void cnn_open_cuda(lua_State *L, cnn_lua *S) {
                                            {"fuse_relu", l_fuse_relu},
                                            {"shutdown", l_shutdown},
                                            {"trim_pinned", l_trim_pinned},
-                                           {"missing", l_missing},
                                            {"counts", l_counts},
                                            {"kernel_counts", l_kernel_counts},
                                            {"new_stream", l_new_stream},

@@ -99,7 +99,8 @@ namespace sim {
 Exec exec;
 static SimState *state = &sim_state; // of the object that the kernel lies in
 
-static const size_t STACK = 1 << 20; // local memory of a GPU's thread: at most 512 KiB
+static const std::ptrdiff_t LOCAL = 512 << 10; // bytes of local memory that a GPU's thread may have
+static const size_t STACK = 1 << 20;
 static const size_t PAGE = 4096;
 static const size_t BEHIND = 16 << 20; // closed addresses after dynamic shared memory
 
@@ -736,8 +737,16 @@ static bool on_fiber() {
       static_cast<size_t>(static_cast<char *>(__builtin_frame_address(0)) - f->stack);
   return exec.now && offset < f->bytes;
 }
+// 0 bytes: a function was entered.
 void sim_access(const void *p, size_t bytes, int kind, void *pc) {
-  if (on_fiber()) check_access(p, bytes, kind, pc);
+  if (!on_fiber()) return;
+  const char *end = current_fiber->stack + current_fiber->bytes;
+  if (end - static_cast<char *>(__builtin_frame_address(0)) > LOCAL) {
+    emit_report(where() + "more than 512 KiB of local memory at " + place_of(pc),
+                "local memory " + place_of(pc));
+    kill_kernel(cudaErrorLaunchFailure);
+  }
+  if (bytes) check_access(p, bytes, kind, pc);
 }
 void sim_undefined(const char *what, int error, const char *file, unsigned line) {
   if (!on_fiber()) return;

@@ -239,15 +239,17 @@ nvrtcResult nvrtcCompileProgram(nvrtcProgram p, int n, const char *const *option
   const char *tmp = getenv("TMPDIR");
   std::string folder = std::string(tmp ? tmp : "/tmp") + "/simXXXXXX";
   if (!mkdtemp(folder.data())) return NVRTC_ERROR_INTERNAL_ERROR;
+  // The C library's assert ends the process.
+  write_file(folder + "/include/assert.h", "#undef assert\n#define assert SIM_ASSERT\n");
   for (auto &[name, text] : p->headers) write_file(folder + "/include/" + name, text);
   const std::string source = folder + "/program.cpp", object = folder + "/program.o";
   write_file(source, frame(*p));
   const char *own = getenv("SIM_CXX");
   const std::string cxx = own ? own : SIM_CXX, so = folder + "/program.so";
-  std::string command = cxx + " -DSIM_MODULE -I" + quote(folder + "/include") +
-                        options_of(n, options) +
-                        " -fdebug-compilation-dir=. -Wno-unknown-pragmas -x c++ -c " +
-                        quote(source) + " -o " + quote(object) + " 2>&1";
+  std::string command =
+      cxx + " -DSIM_MODULE -I" + quote(folder + "/include") + options_of(n, options) +
+      " -fno-delete-null-pointer-checks -fdebug-compilation-dir=. -Wno-unknown-pragmas -x c++ -c " +
+      quote(source) + " -o " + quote(object) + " 2>&1";
   command += " && objcopy --redefine-sym memcpy=sim_memcpy --redefine-sym memmove=sim_memmove "
              "--redefine-sym memset=sim_memset " +
              quote(object) + " 2>&1";

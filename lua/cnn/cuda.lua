@@ -116,14 +116,12 @@ cuda.fuse_relu = native.fuse_relu
 cuda.manual_seed, cuda.manual_seed_all = core.manual_seed, core.manual_seed
 
 -- A list of the ops that have no kernel here.
-cuda.missing_ops = native.missing
 
 -- ---------------------------------------------------------------------------------------------
 -- Streams and events
 
 -- Handles by stream, so that current_stream gives the one that was set.
 local streams = setmetatable({}, { __mode = "v" })
-cuda._current_streams = {} -- these must not be collected
 
 local function known(stream)
   streams[native.stream_key(stream)] = stream
@@ -150,10 +148,7 @@ end
 cuda.stream = native.with_stream
 
 -- Makes the stream the current one of its device from now on.
-function cuda.set_stream(stream)
-  native.set_stream(stream)
-  cuda._current_streams[stream:device()] = stream
-end
+cuda.set_stream = native.set_stream
 
 -- cnn.cuda.Event{enable_timing = true}
 function cuda.Event(...)
@@ -201,7 +196,6 @@ function cuda.shutdown(...)
   options.expect("cuda.shutdown", "force", o.force, "boolean")
   for _ = 1, 2 do collectgarbage() end
   native.shutdown(o.force)
-  cuda._current_streams = {}
   for key in pairs(streams) do streams[key] = nil end
 end
 

@@ -13,6 +13,10 @@ local fail, describe, is_tensor = core.fail, core.describe, core.is_tensor
 
 -- By the type's name: the letter by which the core passes a number, and the least and largest one.
 local NUMBERS = { float = { "f" }, double = { "d" }, bool = { "i", 0, 1 } }
+for _, name in ipairs { "char", "signed char", "int8_t" } do NUMBERS[name] = { "i", -128, 127 } end
+for _, name in ipairs { "unsigned char", "uint8_t" } do NUMBERS[name] = { "i", 0, 255 } end
+for _, name in ipairs { "short", "int16_t" } do NUMBERS[name] = { "i", -2 ^ 15, 2 ^ 15 - 1 } end
+for _, name in ipairs { "unsigned short", "uint16_t" } do NUMBERS[name] = { "i", 0, 2 ^ 16 - 1 } end
 for _, name in ipairs { "int", "int32_t" } do NUMBERS[name] = { "i", -2 ^ 31, 2 ^ 31 - 1 } end
 for _, name in ipairs { "unsigned", "unsigned int", "uint32_t" } do NUMBERS[name] = { "i", 0, 2 ^ 32 - 1 } end
 for _, name in ipairs { "long", "long long", "int64_t" } do NUMBERS[name] = { "l", -2 ^ 63, 2 ^ 63 } end
@@ -31,6 +35,7 @@ local POINTEES = {
 
 -- One parameter: `letter` is p for a pointer to what is only read, P to what is written.
 local function parameter_of(kernel, i, text)
+  text = text:gsub("%s*=.*$", "")
   local p = { text = text, name = text:match "([%w_]+)%s*[%[%]%d%s]*$" or "x" }
   local pointee = text:match "^(.-)%s*[%*%[]"
   if pointee then
@@ -110,7 +115,7 @@ end
 
 local function three(this, what, v)
   if type(v) == "number" then return v, 1, 1 end
-  if type(v) == "table" then return v[1] or 1, v[2] or 1, v[3] or 1 end
+  if type(v) == "table" and #v <= 3 then return v[1] or 1, v[2] or 1, v[3] or 1 end
   return fail(("%s: %s must be a number or a list of up to three, got %s"):format(this.name, what, describe(v)))
 end
 

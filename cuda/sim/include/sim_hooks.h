@@ -42,7 +42,9 @@ void __tsan_write_range(void *p, size_t n) {
   sim_access(p, n, SIM_WRITE, __builtin_return_address(0));
 }
 void __tsan_init(void) {}
-void __tsan_func_entry(void *) {}
+void __tsan_func_entry(void *pc) {
+  sim_access(nullptr, 0, SIM_READ, pc);
+}
 void __tsan_func_exit(void) {}
 void __tsan_vptr_update(void **, void *) {}
 void __tsan_vptr_read(void **) {}

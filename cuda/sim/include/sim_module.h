@@ -5,6 +5,8 @@
 #ifndef SIM_MODULE_FRAME_H
 #define SIM_MODULE_FRAME_H
 
+#include <stdio.h> // printf, which kernels have without it
+
 #include "sim_device.h"
 
 // The simulator's functions, in the order of the list.
@@ -85,8 +87,10 @@ template <class T> struct SimDynamicShared {
 };
 
 // CUDA's, which ends the kernel and not the process.
-#define assert(condition)                                                                          \
+#define SIM_ASSERT(condition)                                                                      \
   ((condition) ? (void)0 : sim_trap("assertion failed: " #condition, __FILE__, __LINE__))
+#undef assert
+#define assert SIM_ASSERT
 
 #endif
 #endif

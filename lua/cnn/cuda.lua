@@ -116,7 +116,6 @@ cuda.fuse_relu = native.fuse_relu
 cuda.manual_seed, cuda.manual_seed_all = core.manual_seed, core.manual_seed
 
 -- A list of the ops that have no kernel here.
-cuda.missing_ops = native.missing
 
 -- ---------------------------------------------------------------------------------------------
 -- Streams and events

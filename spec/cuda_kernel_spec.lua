@@ -96,6 +96,19 @@ describe("kernels of one's own", function()
       { grid = 1, block = { 32, 64 } }, 2, x, y, 3)
   end)
 
+  it("may stand beside host code that runs as it is loaded", function()
+    if not cuda.is_simulated() then return end -- NVRTC takes none
+    local k = cuda.kernel([[
+      #include <iostream>
+      #include <vector>
+      static std::vector<int> v(5, 3);
+      static int sum = v[0] + v[4];
+      __global__ void f(int *x) { *x = sum; }]], "f")
+    local z = cnn.zeros(1, { device = "cuda", dtype = "int32" })
+    k({ grid = 1, block = 1 }, z)
+    assert.equal(6, z:item())
+  end)
+
   it("take small integers, and have printf", function()
     local k = cuda.kernel([[
       __global__ void f(int *x, unsigned char a, short b = 3) {

@@ -107,7 +107,8 @@ static bool prepare(const cnn_call *call, operands *o, cnn_product *p) {
 
 // Makes the copies, which lie behind the workspace.
 static cnn_status bring(operands *o, const cnn_call *call, cnn_product *p) {
-  char *at = (char *)call->scratch + call->scratch_bytes - copy_bytes(o);
+  char *at = call->scratch;
+  if (at) at += call->scratch_bytes - copy_bytes(o);
   for (int i = 0; i < call->n_in; i++) {
     if (!o->copied[i]) continue;
     o->in[i].data = at;

@@ -49,14 +49,22 @@ function helper.simulator()
   return helper.sim
 end
 
+-- Its build: "plain", "asan" or "check"; "" without one.
+function helper.flavour()
+  local sim = helper.simulator()
+  return sim and require("ffi").string(sim.sim_flavour()) or ""
+end
+
 -- Calls fn under each order in which a simulator may run streams (once where there is none).
 function helper.each_schedule(fn)
   local sim = helper.simulator()
   if not sim then return fn "as it is" end
+  local modes = { eager = 0, lazy = 1, random = 2 }
   for i, name in ipairs { "eager", "lazy", "random", "random" } do
-    sim.sim_set_streams(math.min(i - 1, 2))
+    sim.sim_set_streams(modes[name])
     sim.sim_set_seed(17 * i)
     local ok, message = pcall(fn, name)
+    sim.sim_set_streams(modes[os.getenv "SIM_STREAMS" or "eager"] or 0)
     if not ok then error(("%s (streams run %s)"):format(tostring(message), name), 0) end
   end
 end

@@ -34,28 +34,16 @@ if [ "$mode" = --pack ]; then
   cp -L build/release/lua/"$V"/cnn/core.so build/release/lua/"$V"/cnn/cnn_cuda.so $PACK/out/lua/"$V"/cnn/
   ln -s "lua/$V/cnn/cnn_cuda.so" $PACK/out/cnn_cuda.so
   strip -g $PACK/out/lua/"$V"/cnn/*.so
-  # busted, and what it loads
+  # busted, and what it loads: whole packages, from where this interpreter finds them
   "$LUA" - $PACK <<'LUA' || echo 'note: packed without busted: specs will be left out'
 local pack = arg[1]
-local ok, problem = pcall(require, "busted.runner")
-if not ok then error(problem, 0) end
-for _, name in ipairs { "busted.core", "busted.outputHandlers.plainTerminal", "busted.modules.cli", "luassert",
-  "pl.compat", "lfs", "system", "term" } do pcall(require, name) end
-local seen = {}
-for name in pairs(package.loaded) do
+require "busted.runner"
+for _, name in ipairs { "busted", "luassert", "say", "mediator", "cliargs", "pl", "lfs", "system", "term", "dkjson" } do
   for kind, path in pairs { share = package.path, lib = package.cpath } do
-    for template in path:gmatch "[^;]+" do
-      local prefix, suffix = template:match "^(/.*)%?(.*)$"
-      local file = prefix and prefix .. name:gsub("%.", "/") .. suffix
-      local there = file and io.open(file, "rb")
-      if there then
-        there:close()
-        -- a package goes as a whole: much is loaded later, by name
-        local top = prefix .. name:match "^[^.]+"
-        if not seen[top] then
-          seen[top] = true
-          os.execute(("cp -rL %s %s.lua %s.so %s/%s/ 2>/dev/null"):format(top, top, top, pack, kind))
-        end
+    for folder in path:gmatch "(/[^;?]*)%?%.[^;]+" do
+      for _, ending in ipairs { "", ".lua", ".so" } do
+        local file = folder .. name .. ending
+        os.execute(("[ ! -e %s ] || cp -rnL %s %s/%s/"):format(file, file, pack, kind))
       end
     end
   end
@@ -173,11 +161,20 @@ say "- Lua: $("$LUA" -v 2>&1 | head -n 1)"
 say "- GPU: $(nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader 2>/dev/null | head -n 1 || :)"
 say "- nvcc: $(nvcc --version 2>/dev/null | sed -n 's/.*release //p' || :)"
 
+no_gpu() { # no_gpu WHY
+  say '' "No GPU is to be had: $1"
+  printf 'cuda/check.sh: no GPU is to be had: %s\n' "$1" >&2
+  exit 1
+}
+
 use $built
 problem=
 if [ -n "$tiny" ] || [ -e $PACK/out/cnn_cuda.so ]; then
   [ -n "$tiny" ] || say "- build: the one in $PACK"
   problem=$(available 2>&1) || problem=${problem:-it does not load}
+fi
+if [ -z "$tiny" ] && ! ls /dev/nvidiactl /dev/dxg >/dev/null 2>&1; then
+  no_gpu "${problem:-there is no driver}"
 fi
 if [ -z "$tiny" ] && { [ ! -e $PACK/out/cnn_cuda.so ] || [ -n "$problem" ]; }; then
   [ -z "$problem" ] || say "- the build in $PACK does not serve here: $problem"
@@ -185,11 +182,7 @@ if [ -z "$tiny" ] && { [ ! -e $PACK/out/cnn_cuda.so ] || [ -n "$problem" ]; }; t
   phase 'Building' 180 '/error/p' bash -c build
   problem=$(available 2>&1) || problem=${problem:-it does not load}
 fi
-if [ -n "$problem" ]; then
-  say '' "No GPU is to be had: $problem"
-  printf 'cuda/check.sh: no GPU is to be had: %s\n' "$problem" >&2
-  exit 1
-fi
+[ -z "$problem" ] || no_gpu "$problem"
 export built
 
 phase 'Against the CPU' 60 '/^BAD/p; $p' "$LUA" cuda/check/device.lua $small

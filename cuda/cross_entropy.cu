@@ -52,7 +52,7 @@ __device__ static inline int64_t read_label(const job &j, int64_t at, bool lead)
   const int64_t v = k_get<int64_t>(j.target_dtype, j.target, at);
   if (v == j.ignored && v > 0) return -1;
   if (v >= 1 && v <= j.classes) return v - 1;
-  if (lead) k_report(j.fault, j.op, CUDA_FAULT_LABEL, v, j.classes);
+  if (lead) k_report(j.fault, j.op, cnn_fault{CNN_FAULT_LABEL, v, j.classes, 0, 0, 0});
   return -1;
 }
 __device__ static inline double weight_of(const job &j, int64_t c) {
@@ -348,8 +348,9 @@ static void start(const cnn_call *call, const cnn_view *x, const cnn_view *out,
     j->w_stride = weight->strides[0];
   }
   j->ignored = ignored->kind == CNN_INT ? ignored->i + 1 : 0;
-  j->op = call->id;
-  if (!call->planning) j->fault = cuda_fault_of(call);
+  if (call->planning) return;
+  j->op = cuda_fault_op(call);
+  j->fault = cuda_fault_of(call);
 }
 
 static int by_of(const job *j) {

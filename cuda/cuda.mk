@@ -28,7 +28,7 @@ endif
 CUDA_C := $(wildcard cuda/*.c)
 CUDA_CU := $(wildcard cuda/*.cu)
 # What the plugin has of the core: files without state.
-CUDA_CORE := base/dtype base/shape base/status base/device engine/call engine/product engine/parts \
+CUDA_CORE := base/dtype base/shape base/status base/device engine/call engine/fault engine/product engine/parts \
   engine/window
 CUDA_OBJ := $(CUDA_C:cuda/%.c=$(OUT)/obj/cuda/%.o) $(CUDA_CORE:%=$(OUT)/obj/cuda/core/%.o)
 CUDA_KERNELS := $(CUDA_CU:cuda/%.cu=$(OUT)/obj/cuda/%.cu.o)

@@ -163,47 +163,26 @@ const cuda_fault *cuda_fault_seen(const cnn_call *call) {
   return devices[call->device.index].fault;
 }
 
-// The op as scripts know it: x_native is what x comes down to.
-static void name_op(int op, char name[64]) {
-  snprintf(name, 64, "%s", op >= 0 && op < cuda_op_count ? cuda_op_names[op] : "a kernel");
-  char *end = strstr(name, "_native");
-  if (end) *end = '\0';
+// Names that reports were announced under; they stay.
+#define NAMES 128
+static char reporters[NAMES][64];
+static int n_reporters;
+
+int cuda_fault_op(const cnn_call *call) {
+  const char *name = call->ctx->op ? call->ctx->op : cuda_op_names[call->id];
+  int at = 0;
+  pthread_mutex_lock(&lock);
+  while (at < n_reporters && strncmp(reporters[at], name, sizeof reporters[0] - 1) != 0) at++;
+  if (at == n_reporters && n_reporters < NAMES)
+    snprintf(reporters[n_reporters++], sizeof reporters[0], "%s", name);
+  pthread_mutex_unlock(&lock);
+  return at; // NAMES: one too many
 }
 
 static cnn_status raise(cnn_context *ctx, const cuda_fault *f) {
-  char name[64];
-  name_op(f->op, name);
   const char *op = ctx->op; // what waits is not what failed
-  ctx->op = NULL;
-  cnn_status status;
-  switch (f->what) {
-  case CUDA_FAULT_LABEL:
-    status = cnn_fail(ctx, CNN_INDEX, "%s: label %lld is out of range: labels are 1 to %lld", name,
-                      f->value, f->bound);
-    break;
-  case CUDA_FAULT_VALUE: {
-    double v;
-    memcpy(&v, &f->value, sizeof v);
-    status = cnn_fail(ctx, CNN_INVALID, "%s: the value %g is none that it takes", name, v);
-    break;
-  }
-  case CUDA_FAULT_UNIT: {
-    double v;
-    memcpy(&v, &f->value, sizeof v);
-    status = cnn_fail(ctx, CNN_INVALID, "%s: %s holds %g but must be in [0, 1]", name,
-                      f->position ? "target" : "input", v);
-    break;
-  }
-  case CUDA_FAULT_FEW:
-    status = cnn_fail(ctx, CNN_INVALID,
-                      "%s: %lld samples without replacement, but a row has only %lld positive "
-                      "entries",
-                      name, f->value, f->bound);
-    break;
-  default:
-    status = cnn_fail(ctx, CNN_INDEX, "%s: index %lld is out of range: it must be 1 to %lld", name,
-                      f->value, f->bound);
-  }
+  ctx->op = f->op < NAMES ? reporters[f->op] : "a kernel";
+  cnn_status status = cnn_fault_raise(ctx, &f->what);
   ctx->op = op;
   return status;
 }

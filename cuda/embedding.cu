@@ -34,21 +34,9 @@ static void describe_backward(cuda_indexing *ix, const cnn_call *call) {
   describe(ix, &call->out[0], &call->in[1], &call->in[0]);
   if (call->args[3].kind == CNN_INT) ix->left_out = call->args[3].i + 1;
 }
-static cnn_status plan_embedding_backward(cnn_call *call) {
-  cuda_indexing ix;
-  describe_backward(&ix, call);
-  call->scratch_bytes = cuda_indexing_scratch(&ix);
-  return CNN_OK;
-}
-static cnn_status run_embedding_backward(cnn_call *call) {
-  cuda_indexing ix;
-  CNN_TRY(cuda_fill_view(call, &call->out[0], 0));
-  describe_backward(&ix, call);
-  return cuda_indexing_add(call, &ix, call->scratch);
-}
-
 CUDA_KERNEL(embedding, nullptr, run_embedding)
-CUDA_KERNEL(embedding_backward, plan_embedding_backward, run_embedding_backward)
+CUDA_KERNEL(embedding_backward, cuda_indexing_plan<describe_backward>,
+            cuda_indexing_gradient<describe_backward>)
 
 struct fold_largest {
   typedef int64_t T, Acc;

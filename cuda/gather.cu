@@ -23,6 +23,7 @@ static cuda_indexer *set_index(cuda_indexing *ix, const cnn_view *x, int dim,
   ix->index[0].dtype = index->dtype;
   ix->index[0].size = x->ndim ? x->shape[dim] : 1;
   ix->index[0].step = x->ndim ? x->strides[dim] : 0;
+  ix->index[0].dim = dim;
   return &ix->index[0];
 }
 

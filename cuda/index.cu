@@ -38,6 +38,7 @@ static void describe(cuda_indexing *ix, const cnn_view *x, const cnn_view *indic
     index->dtype = indices[i].dtype;
     index->size = x->shape[i];
     index->step = x->strides[i];
+    index->dim = i;
   }
 }
 
@@ -60,29 +61,10 @@ static void describe_backward(cuda_indexing *ix, const cnn_call *call) {
   describe(ix, &call->out[0], call->in + 1, call->n_in - 1);
   set_other(ix, &call->in[0]);
 }
-static cnn_status plan_index_backward(cnn_call *call) {
-  cuda_indexing ix;
-  describe_backward(&ix, call);
-  call->scratch_bytes = cuda_indexing_scratch(&ix);
-  return CNN_OK;
-}
-static cnn_status run_index_backward(cnn_call *call) {
-  cuda_indexing ix;
-  CNN_TRY(cuda_fill_view(call, &call->out[0], 0));
-  describe_backward(&ix, call);
-  return cuda_indexing_add(call, &ix, call->scratch);
-}
-
 // args: x indices value accumulate names. Inputs: x, the indices, value.
 static void describe_put(cuda_indexing *ix, const cnn_call *call) {
   describe(ix, &call->in[0], call->in + 1, call->n_in - 2);
   set_other(ix, &call->in[call->n_in - 1]);
-}
-static cnn_status plan_index_put(cnn_call *call) {
-  cuda_indexing ix;
-  describe_put(&ix, call);
-  call->scratch_bytes = cuda_indexing_scratch(&ix);
-  return CNN_OK;
 }
 static cnn_status run_index_put(cnn_call *call) {
   cuda_indexing ix;
@@ -92,5 +74,6 @@ static cnn_status run_index_put(cnn_call *call) {
 }
 
 CUDA_KERNEL(index, nullptr, run_index)
-CUDA_KERNEL(index_backward, plan_index_backward, run_index_backward)
-CUDA_KERNEL(index_put_, plan_index_put, run_index_put)
+CUDA_KERNEL(index_backward, cuda_indexing_plan<describe_backward>,
+            cuda_indexing_gradient<describe_backward>)
+CUDA_KERNEL(index_put_, cuda_indexing_plan<describe_put>, run_index_put)

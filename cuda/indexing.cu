@@ -22,6 +22,7 @@ typedef struct index_data {
   const void *data;
   int64_t size, step;
   cnn_dtype dtype;
+  int dim;
 } index_data;
 
 typedef struct space {
@@ -37,7 +38,7 @@ __device__ static inline bool take_index(const space &s, int k, int64_t at, int6
   const index_data &d = s.index[k];
   const int64_t value = k_get<int64_t>(d.dtype, d.data, at);
   if (k == 0 && s.left_out > 0 && value == s.left_out) return false;
-  const int64_t p = k_position(s.fault, s.op, value, d.size);
+  const int64_t p = k_position(s.fault, s.op, value, d.size, d.dim);
   *x += p * d.step;
   return p >= 0;
 }
@@ -362,7 +363,7 @@ static void make_space(space *s, const cnn_call *call, const cuda_indexing *ix, 
   s->n = ix->n;
   s->left_out = ix->left_out;
   s->fault = cuda_fault_of(call);
-  s->op = call->id;
+  s->op = cuda_fault_op(call);
   cuda_walk_ordered(&s->walk[0], ndim, shape, pointers, 4);
   cuda_walk_ordered(&s->walk[1], ndim, shape, pointers + 4, 4);
   cuda_walk_ordered(&s->walk[2], ndim, shape, pointers + 8, 2);
@@ -371,6 +372,7 @@ static void make_space(space *s, const cnn_call *call, const cuda_indexing *ix, 
     s->index[k].dtype = ix->index[k].dtype;
     s->index[k].size = ix->index[k].size;
     s->index[k].step = ix->index[k].step;
+    s->index[k].dim = ix->index[k].dim;
   }
 }
 

@@ -16,6 +16,7 @@ typedef struct cuda_indexer {
   cnn_dtype dtype;
   int64_t strides[CNN_MAX_DIMS]; // over the space; 0 where it does not vary
   int64_t size, step;            // of the dim of x that it indexes
+  int dim;                       // its number
 } cuda_indexer;
 
 typedef struct cuda_indexing {
@@ -46,5 +47,21 @@ cnn_status cuda_indexing_write(const cnn_call *call, const cuda_indexing *ix, vo
 cnn_status cuda_indexing_add(const cnn_call *call, const cuda_indexing *ix, void *scratch);
 // Bytes for cuda_indexing_write and _add, by shapes and strides alone.
 size_t cuda_indexing_scratch(const cuda_indexing *ix);
+
+// For ops that `describe` by their call: the plan of what writes or adds; the gradient of what
+// reads, zeros to which is added.
+typedef void cuda_indexing_describe(cuda_indexing *ix, const cnn_call *call);
+template <cuda_indexing_describe describe> cnn_status cuda_indexing_plan(cnn_call *call) {
+  cuda_indexing ix;
+  describe(&ix, call);
+  call->scratch_bytes = cuda_indexing_scratch(&ix);
+  return CNN_OK;
+}
+template <cuda_indexing_describe describe> cnn_status cuda_indexing_gradient(cnn_call *call) {
+  cuda_indexing ix;
+  CNN_TRY(cuda_fill_view(call, &call->out[0], 0));
+  describe(&ix, call);
+  return cuda_indexing_add(call, &ix, call->scratch);
+}
 
 #endif

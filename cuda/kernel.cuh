@@ -365,33 +365,21 @@ struct k_min {
 // ---------------------------------------------------------------------------------------------
 // Errors
 
-// Reports a bad index (1-based `value` that is not within 1..bound). The first report stays. The
-// output must be defined all the same.
-__device__ inline void k_report(cuda_fault *fault, int op, int what, long long value,
-                                long long bound, int position = 0) {
+// Reports what is wrong with an element. The first report stays. The output must be defined all the
+// same.
+__device__ inline void k_report(cuda_fault *fault, int op, const cnn_fault &what) {
   if (atomicCAS(&fault->set, 0u, 1u) != 0) return;
   fault->op = op;
   fault->what = what;
-  fault->position = position;
-  fault->value = value;
-  fault->bound = bound;
 }
 
-// Reports a number that the op does not take.
-__device__ inline void k_report_value(cuda_fault *fault, int op, int what, double value,
-                                      int position = 0) {
-  long long bits;
-  memcpy(&bits, &value, sizeof bits);
-  k_report(fault, op, what, bits, 0, position);
-}
-
-// The position, from 0, that a 1-based index means in a dim of `bound`; reports one outside, and
-// gives -1.
+// The position, from 0, that a 1-based index means in dim `dim`, of size `bound`; reports one
+// outside, and gives -1.
 template <class I>
-__device__ inline int64_t k_position(cuda_fault *fault, int op, I index, int64_t bound) {
+__device__ inline int64_t k_position(cuda_fault *fault, int op, I index, int64_t bound, int dim) {
   const int64_t v = static_cast<int64_t>(index);
   if (v >= 1 && v <= bound) return v - 1;
-  k_report(fault, op, CUDA_FAULT_INDEX, v, bound);
+  k_report(fault, op, cnn_fault{CNN_FAULT_INDEX, v, bound, 0, dim, 0});
   return -1;
 }
 

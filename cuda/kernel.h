@@ -7,6 +7,7 @@
 #include <cuda_runtime_api.h>
 
 #include "engine/call.h"
+#include "engine/fault.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -29,22 +30,14 @@ extern "C" {
 // next waits for the device; optimizers skip their work meanwhile. On the device.
 typedef struct cuda_fault {
   unsigned set; // 0: none
-  int op;       // id
-  int what;     // cuda_fault_kind
-  int position; // free for the kernel: which dim, which argument
-  long long value, bound;
+  int op;       // cuda_fault_op
+  cnn_fault what;
 } cuda_fault;
-
-typedef enum cuda_fault_kind {
-  CUDA_FAULT_INDEX, // `value` is not within 1..bound
-  CUDA_FAULT_LABEL, // likewise, a class label
-  CUDA_FAULT_VALUE, // `value` (bits of a double) is none that the op takes
-  CUDA_FAULT_UNIT,  // likewise: input (position 0) or target (1) must be in [0, 1]
-  CUDA_FAULT_FEW    // `value` samples without replacement, of `bound` with a probability
-} cuda_fault_kind;
 
 // The slot of the call's device, for kernels that may report.
 cuda_fault *cuda_fault_of(const cnn_call *call);
+// What messages call the op: a number for the name that the user called it by.
+int cuda_fault_op(const cnn_call *call);
 // The same for those that only look whether others have reported.
 const cuda_fault *cuda_fault_seen(const cnn_call *call);
 
@@ -95,6 +88,9 @@ void cuda_walk_make(cuda_walk *w, int ndim, const int64_t *shape, const cnn_view
 // The same in the order of the shape: element i has the row-major index i.
 void cuda_walk_ordered(cuda_walk *w, int ndim, const int64_t *shape, const cnn_view *const *views,
                        int n);
+// The same by n elements of the innermost dim, which has whole ones of them, or a rest if it is the
+// only dim.
+void cuda_walk_group(cuda_walk *grouped, const cuda_walk *w, int64_t n);
 // Over the dims of v whose bits are set in `dims`, in their own order, joined where they are one
 // run.
 void cuda_walk_dims(cuda_walk *w, const cnn_view *v, uint32_t dims);

@@ -100,10 +100,13 @@ __device__ inline k_computed<S> load_one(const loss_form &f, int k, int64_t at, 
   return f.how[k] != MANY ? c : k_widen(static_cast<const S *>(f.in[k])[at]);
 }
 
+__device__ static inline void report(const loss_form &f, int kind, double number) {
+  k_report(f.fault, f.op, cnn_fault{kind, 0, 0, 0, 0, number});
+}
 template <class Row, class T> __device__ inline T value_of(const loss_form &f, T x, T y, T w) {
   if (Row::unit) {
-    if (!(x >= 0 && x <= 1)) k_report_value(f.fault, f.op, CUDA_FAULT_UNIT, x, 0);
-    if (!(y >= 0 && y <= 1)) k_report_value(f.fault, f.op, CUDA_FAULT_UNIT, y, 1);
+    if (!(x >= 0 && x <= 1)) report(f, CNN_FAULT_INPUT, x);
+    if (!(y >= 0 && y <= 1)) report(f, CNN_FAULT_TARGET, y);
   }
   return Row::template value<T>(x, y, w, static_cast<T>(f.p));
 }
@@ -202,7 +205,6 @@ static void make_form(const cnn_call *call, const cnn_view *out, const cnn_view 
   cuda_walk_make(&f->walk, x->ndim, x->shape, walked, 4);
   cuda_walk_make(&f->more, x->ndim, x->shape, more, 2);
   f->out = out ? out->data : nullptr;
-  f->op = call->id;
   f->share = 1;
   f->packs = cuda_walk_dense(&f->walk, 0) && k_aligned(lead->data, 16);
   for (int k = 0; k < OPERANDS; k++) {
@@ -248,7 +250,7 @@ template <class Row> static cnn_status run_loss(cnn_call *call) {
   loss_form f;
   make_form(call, reduced ? nullptr : &call->out[0], views, at, Row::third, &f);
   f.partial = static_cast<double *>(call->scratch);
-  if (Row::unit) f.fault = cuda_fault_of(call);
+  if (Row::unit) f.fault = cuda_fault_of(call), f.op = cuda_fault_op(call);
   const int64_t numel = f.walk.numel, blocks = blocks_of(call, x->dtype, numel);
   CNN_TRY(k_by_float(call, x->dtype, [&](auto tag) {
     typedef typename decltype(tag)::type S;

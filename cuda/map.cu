@@ -28,10 +28,13 @@ static uint64_t computed(cnn_dtype dtype, const void *element) {
   return bits;
 }
 
-// Whether a group of elements may be loaded at once from p on.
-static bool grouped(const void *p, cnn_dtype dtype) {
-  const size_t bytes = K_GROUP * cnn_dtype_size(dtype);
-  return k_aligned(p, bytes < 16 ? bytes : 16);
+// Whether view k, v, is loaded at once wherever a group of elements begins.
+static bool grouped(const cuda_walk *w, int k, const cnn_view *v) {
+  const size_t bytes = K_GROUP * cnn_dtype_size(v->dtype);
+  const int last = w->ndim - 1;
+  for (int d = 0; d < last; d++)
+    if (w->strides[k][d] % K_GROUP) return false;
+  return (last < 0 || w->strides[k][last] == 1) && k_aligned(v->data, bytes < 16 ? bytes : 16);
 }
 
 extern "C" void cuda_map_make(k_map_form *m, const cnn_view *out, const cnn_view *const *in, int n,
@@ -41,8 +44,9 @@ extern "C" void cuda_map_make(k_map_form *m, const cnn_view *out, const cnn_view
   cuda_walk_make(&m->walk, out->ndim, out->shape, views, 1 + n);
   m->out = out->data;
   m->out_dtype = bits ? of_size(out->dtype) : out->dtype;
-  m->numbers = m->constants = 0;
-  m->packs = cuda_walk_dense(&m->walk, 0) && grouped(out->data, out->dtype);
+  m->numbers = m->constants = m->along = 0;
+  const int last = m->walk.ndim - 1;
+  bool groups = grouped(&m->walk, 0, out) && (last <= 0 || m->walk.shape[last] % K_GROUP == 0);
   for (int k = 0; k < n; k++) {
     m->in[k] = in[k]->data;
     m->dtype[k] = bits ? of_size(in[k]->dtype) : in[k]->dtype;
@@ -54,10 +58,14 @@ extern "C" void cuda_map_make(k_map_form *m, const cnn_view *out, const cnn_view
       // (Threads without work read it too: it may be no element that another writes, as the one
       // element of an argument that is changed in place.)
       m->constants |= 1u << k;
+    } else if (last > 0 && m->walk.strides[1 + k][last] == 0) {
+      m->along |= 1u << k;
     } else {
-      m->packs = m->packs && cuda_walk_dense(&m->walk, 1 + k) && grouped(in[k]->data, in[k]->dtype);
+      groups = groups && grouped(&m->walk, 1 + k, in[k]);
     }
   }
+  m->groups = groups ? m->walk.numel / K_GROUP : 0;
+  if (groups) cuda_walk_group(&m->grouped, &m->walk, K_GROUP);
 }
 
 extern "C" void cuda_map_params(const cnn_call *call, cnn_dtype dtype, uint64_t params[4]) {

@@ -6,9 +6,10 @@
 // inputs and first result; k_map_views over views of one's own choice.
 //
 // Stored types are looked at when it runs: one kernel serves all dtypes of a computed type. Where F
-// is quick, and dense operands of one shape are met, a thread takes eight elements, four at a time
-// (of float32 16 bytes), so that what is asked for once serves many; all else is walked one by one.
-// Numbers are registers.
+// is quick, a thread takes eight elements, four at a time (of float32 16 bytes), so that what is
+// asked for once serves many: of views that are dense and aligned along the innermost dim, or one
+// element along it (the bias of a channel), wherever that dim is of whole groups of four or the
+// only one. All else is walked one by one. Numbers are registers.
 #ifndef CNN_CUDA_MAP_CUH
 #define CNN_CUDA_MAP_CUH
 
@@ -121,8 +122,9 @@ typedef struct k_map_form {
   cnn_dtype out_dtype, dtype[K_OPERANDS];
   uint64_t number[K_OPERANDS]; // operands in the CPU's memory: their elements, computed
   unsigned numbers, constants; // bit k: operand k is a number; is one element on the device
-  bool packs;                  // all is dense or constant, and aligned to groups
-  cuda_walk walk;
+  unsigned along;              // is one element along the innermost dim
+  int64_t groups;              // of K_GROUP elements of that dim; 0: all is walked one by one
+  cuda_walk walk, grouped;     // by elements, and by groups
 } k_map_form;
 
 // Operand k where it is the same everywhere.
@@ -152,34 +154,38 @@ template <class F> __global__ void __launch_bounds__(K_BLOCK) k_map_kernel(F f, 
 #pragma unroll
   for (int k = 0; k < F::arity; k++) constant[k] = k_constant<T>(m, k);
   int64_t done = 0;
-  if (F::quick && m.packs) {
-    const int64_t groups = m.walk.numel / K_GROUP;
-    done = groups * K_GROUP;
-    for (int64_t first = 2 * k_index() - threadIdx.x; first < groups; first += 2 * k_stride()) {
-      const int64_t second = first + K_BLOCK;
+  if (F::quick) {
+    done = m.groups * K_GROUP;
+    for (int64_t first = 2 * k_index() - threadIdx.x; first < m.groups; first += 2 * k_stride()) {
       T x[K_OPERANDS][K_EACH];
+      int64_t out[2];
 #pragma unroll
-      for (int k = 0; k < F::arity; k++) {
-        if (same >> k & 1) {
+      for (int half = 0; half < 2; half++) {
+        const int64_t group = first + half * K_BLOCK;
+        int64_t at[1 + F::arity];
+        k_offsets<1 + F::arity>(m.grouped, group < m.groups ? group : first, at);
+        out[half] = at[0];
 #pragma unroll
-          for (int j = 0; j < K_EACH; j++) x[k][j] = constant[k];
-        } else {
-          k_elements<T>::template load<K_GROUP>(m.dtype[k], m.in[k], first * K_GROUP, x[k]);
-          if (second < groups)
-            k_elements<T>::template load<K_GROUP>(m.dtype[k], m.in[k], second * K_GROUP,
-                                                  x[k] + K_GROUP);
-          else
+        for (int k = 0; k < F::arity; k++) {
+          T *to = x[k] + half * K_GROUP;
+          const bool along = m.along >> k & 1;
+          to[0] = constant[k];
+          if (along) k_elements<T>::template load<1>(m.dtype[k], m.in[k], at[1 + k], to);
+          if (along || same >> k & 1) {
 #pragma unroll
-            for (int j = K_GROUP; j < K_EACH; j++) x[k][j] = 0;
+            for (int j = 1; j < K_GROUP; j++) to[j] = to[0];
+          } else {
+            k_elements<T>::template load<K_GROUP>(m.dtype[k], m.in[k], at[1 + k], to);
+          }
         }
       }
       O r[K_EACH];
 #pragma unroll
       for (int j = 0; j < K_EACH; j++)
         r[j] = k_apply(f, x[0][j], F::arity > 1 ? x[1][j] : T(), F::arity > 2 ? x[2][j] : T());
-      k_elements<O>::template store<K_GROUP>(m.out_dtype, m.out, first * K_GROUP, r);
-      if (second < groups)
-        k_elements<O>::template store<K_GROUP>(m.out_dtype, m.out, second * K_GROUP, r + K_GROUP);
+      k_elements<O>::template store<K_GROUP>(m.out_dtype, m.out, out[0], r);
+      if (first + K_BLOCK < m.groups)
+        k_elements<O>::template store<K_GROUP>(m.out_dtype, m.out, out[1], r + K_GROUP);
     }
   }
   // What is left over, or all of it.
@@ -209,7 +215,7 @@ cnn_status k_map_views(const cnn_call *call, const F &f, bool bits, const cnn_vi
   const cnn_view *in[K_OPERANDS] = {a, b, c};
   k_map_form m;
   cuda_map_make(&m, out, in, F::arity, bits);
-  const int64_t each = F::quick && m.packs ? K_EACH : 1;
+  const int64_t each = F::quick && m.groups > 0 ? K_EACH : 1;
   return CUDA_LAUNCH(call, k_map_kernel<F>, k_grid(call, (m.walk.numel + each - 1) / each), K_BLOCK,
                      0, f, m);
 }

@@ -22,8 +22,8 @@ static __global__ void __launch_bounds__(K_BLOCK) k_rank(cuda_pairs from, cuda_p
   }
 }
 
-// A pass of the radix sort: each block counts the digits of its tile, one block finds where each
-// tile's keys of each digit begin, and each block puts its keys there in their order.
+// A pass of the radix sort: each block counts the digits of its tile, a warp finds where each
+// tile's keys of a digit begin, and each block puts its keys there in their order.
 
 static __global__ void __launch_bounds__(DIGIT)
     k_digits(cuda_pairs list, int64_t tile, int shift, int64_t *counts) {
@@ -38,28 +38,36 @@ static __global__ void __launch_bounds__(DIGIT)
   counts[static_cast<int64_t>(blockIdx.x) * DIGIT + me] = bins[me];
 }
 
-// counts[blocks][DIGIT] become what comes before within the digit; starts[DIGIT] follow them.
+// A warp to a digit: counts[blocks][DIGIT] become what comes before within the digit; how many
+// there are of each digit follow them.
 static __global__ void __launch_bounds__(DIGIT) k_starts(int64_t blocks, int64_t *counts) {
-  __shared__ int64_t shared[DIGIT / 32];
-  const int me = threadIdx.x;
-  int64_t sum = 0;
-  for (int64_t b = 0; b < blocks; b++) {
-    const int64_t own = counts[b * DIGIT + me];
-    counts[b * DIGIT + me] = sum;
-    sum += own;
+  const int lane = threadIdx.x & 31;
+  const int digit = static_cast<int>(blockIdx.x) * (DIGIT / 32) + (threadIdx.x >> 5);
+  int64_t before = 0;
+  for (int64_t first = 0; first < blocks; first += 32) {
+    int64_t *count = &counts[(first + lane) * DIGIT + digit];
+    const int64_t own = first + lane < blocks ? *count : 0;
+    int64_t sum = own;
+#pragma unroll
+    for (int by = 1; by < 32; by <<= 1) {
+      const int64_t other = k_shuffle_up(sum, by);
+      if (lane >= by) sum += other;
+    }
+    if (first + lane < blocks) *count = before + sum - own;
+    before += k_shuffle_from(sum, 31);
   }
-  int64_t total;
-  counts[blocks * DIGIT + me] = k_block_scan(sum, shared, &total);
+  if (lane == 0) counts[blocks * DIGIT + digit] = before;
 }
 
 static __global__ void __launch_bounds__(DIGIT)
     k_distribute(cuda_pairs from, cuda_pairs to, int64_t tile, int shift, const int64_t *counts) {
-  __shared__ int64_t start[DIGIT];
+  __shared__ int64_t start[DIGIT], sums[DIGIT / 32];
   __shared__ unsigned found[DIGIT / 32][DIGIT]; // by warp
   const int me = threadIdx.x, lane = me & 31, warp = me >> 5;
   const int64_t begin = blockIdx.x * tile, end = begin + tile < from.n ? begin + tile : from.n;
+  int64_t all;
   start[me] = counts[static_cast<int64_t>(blockIdx.x) * DIGIT + me] +
-              counts[static_cast<int64_t>(gridDim.x) * DIGIT + me];
+              k_block_scan(counts[static_cast<int64_t>(gridDim.x) * DIGIT + me], sums, &all);
 #pragma unroll
   for (int w = 0; w < DIGIT / 32; w++) found[w][me] = 0;
   __syncthreads();
@@ -134,7 +142,7 @@ cnn_status cuda_pairs_sort(const cnn_call *call, cuda_pairs *pairs, int64_t most
   const unsigned grid = static_cast<unsigned>(blocks);
   for (int shift = 0; shift < 64 && most >> shift != 0; shift += 8) {
     CNN_TRY(CUDA_LAUNCH(call, k_digits, grid, DIGIT, 0, *pairs, tile, shift, counts));
-    CNN_TRY(CUDA_LAUNCH(call, k_starts, 1, DIGIT, 0, blocks, counts));
+    CNN_TRY(CUDA_LAUNCH(call, k_starts, 32, DIGIT, 0, blocks, counts));
     CNN_TRY(CUDA_LAUNCH(call, k_distribute, grid, DIGIT, 0, *pairs, other, tile, shift, counts));
     const cuda_pairs swap = *pairs;
     *pairs = other;

@@ -135,8 +135,8 @@ __global__ void __launch_bounds__(K_BLOCK) k_max_pool_gather(pool p, cuda_fault 
     k_spot o = k_spot_at(i, p.c, p.out, p.last);
     const int64_t to = k_offset_of(p.y, o);
     int64_t place =
-        k_position(fault, op, static_cast<const int32_t *>(p.at.data)[k_offset_of(p.at, o)],
-                   places);
+        k_position(fault, op, static_cast<const int32_t *>(p.at.data)[k_offset_of(p.at, o)], places,
+                   0);
     S v = 0;
     if (place >= 0) {
       o.p[0] = static_cast<int>(k_split(place, static_cast<int64_t>(p.in[1]) * p.in[2]));
@@ -313,7 +313,7 @@ static cnn_status run_max_pool_gather(cnn_call *call) {
   cuda_image_read(&p.at, &call->in[1], n);
   return k_by_size(call, p.dtype, [&](auto tag) {
     return CUDA_LAUNCH(call, k_max_pool_gather<typename decltype(tag)::type>, k_grid(call, p.count),
-                       K_BLOCK, 0, p, cuda_fault_of(call), call->id);
+                       K_BLOCK, 0, p, cuda_fault_of(call), cuda_fault_op(call));
   });
 }
 

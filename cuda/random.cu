@@ -209,7 +209,8 @@ template <class S_> struct each {
   int op;
   __device__ S operator()(const cnn_philox &w, S stored) const {
     const T p = k_widen(stored);
-    if (!(p >= 0 && p <= 1)) k_report_value(fault, op, CUDA_FAULT_UNIT, p);
+    if (!(p >= 0 && p <= 1))
+      k_report(fault, op, cnn_fault{CNN_FAULT_PROBABILITY, 0, 0, 0, 0, static_cast<double>(p)});
     return k_narrow<S>(
         static_cast<T>(static_cast<T>(upper(w.v[0])) * static_cast<T>(0x1p-24) < p ? 1 : 0));
   }
@@ -270,7 +271,7 @@ static cnn_status run_bernoulli_fill(cnn_call *call) {
 static cnn_status run_bernoulli(cnn_call *call) {
   return k_by_float(call, call->out[0].dtype, [&](auto tag) {
     typedef typename decltype(tag)::type S;
-    return draw(call, each<S>{cuda_fault_of(call), call->id}, call->rng, &call->out[0],
+    return draw(call, each<S>{cuda_fault_of(call), cuda_fault_op(call)}, call->rng, &call->out[0],
                 &call->in[0]);
   });
 }
@@ -412,7 +413,7 @@ __device__ static inline double stored_weight(const weights &w, int64_t r, int64
 __device__ static inline double checked_weight(const weights &w, int64_t r, int64_t i) {
   const double p = stored_weight(w, r, i);
   if (p >= 0 && p < INFINITY) return p;
-  k_report_value(w.fault, w.op, CUDA_FAULT_VALUE, p);
+  k_report(w.fault, w.op, cnn_fault{CNN_FAULT_WEIGHT, 0, 0, r, i, p});
   return 0;
 }
 __device__ static inline double uniform_at(const weights &w, int64_t i) {
@@ -455,7 +456,8 @@ __global__ void __launch_bounds__(K_BLOCK) k_multinomial(weights w) {
     __syncthreads();
     const double total = sums[w.n - 1];
     const bool good = total > 0 && total < INFINITY;
-    if (!good && threadIdx.x == 0) k_report_value(w.fault, w.op, CUDA_FAULT_VALUE, total);
+    if (!good && threadIdx.x == 0)
+      k_report(w.fault, w.op, cnn_fault{CNN_FAULT_SUM, 0, 0, r, 0, total});
     for (int64_t k = threadIdx.x; k < w.samples; k += K_BLOCK) {
       const double u = uniform_at(w, r * w.samples + k) * total;
       int64_t low = 0, high = good ? last : 0;
@@ -503,7 +505,7 @@ __global__ void __launch_bounds__(K_BLOCK) k_ranks(weights w) {
     }
     if (own == own && rank < w.samples) w.out[r * w.samples + rank] = i + 1;
     if (i == 0 && possible < w.samples)
-      k_report(w.fault, w.op, CUDA_FAULT_FEW, w.samples, possible);
+      k_report(w.fault, w.op, cnn_fault{CNN_FAULT_FEW, w.samples, possible, r, 0, 0});
   }
 }
 
@@ -539,7 +541,7 @@ static cnn_status run_multinomial(cnn_call *call) {
   w.scratch = static_cast<double *>(call->scratch);
   w.rng = call->rng;
   w.fault = cuda_fault_of(call);
-  w.op = call->id;
+  w.op = cuda_fault_op(call);
   if (call->args[2].i)
     return CUDA_LAUNCH(call, k_multinomial, static_cast<unsigned>(row_blocks(call, w.rows)),
                        K_BLOCK, 0, w);

@@ -94,12 +94,7 @@ typedef struct repeats {
   __device__ int64_t value(int64_t i) const {
     const int64_t n = k_get<int64_t>(dtype, data, i * stride);
     if (n >= 0 && n <= MOST_REPEATS) return n;
-    if (fault) {
-      const double v = static_cast<double>(n);
-      long long bits;
-      memcpy(&bits, &v, sizeof bits);
-      k_report(fault, op, CUDA_FAULT_VALUE, bits, 0);
-    }
+    if (fault) k_report(fault, op, cnn_fault{CNN_FAULT_REPEATS, n, 0, 0, i, 0});
     return 0;
   }
   __device__ void emit(int64_t i, int64_t before, int64_t) const { starts[i] = before; }
@@ -111,7 +106,6 @@ static repeats repeats_of(const cnn_call *call) {
   r.data = v->data;
   r.dtype = v->dtype;
   r.stride = v->strides[0];
-  r.op = call->id;
   return r;
 }
 
@@ -122,6 +116,7 @@ static cnn_status plan_repeat_count(cnn_call *call) {
 static cnn_status run_repeat_count(cnn_call *call) {
   repeats r = repeats_of(call);
   r.fault = cuda_fault_of(call);
+  r.op = cuda_fault_op(call);
   return k_total(call, r, call->in[0].shape[0], static_cast<int64_t *>(call->scratch),
                  static_cast<int64_t *>(call->out[0].data));
 }

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: MIT
-// The kernels of all ops. One that is not written yet is an entry without a kernel: dispatch says
-// so when it is used.
+// The kernels of all ops. One that is not written is a symbol that the linker misses: cuda_<op>.
 #include "plugin.h"
 
-#define KERNEL_OF_KERNEL(name)                                                                     \
-  extern const cnn_kernel cuda_##name __attribute__((weak, visibility("hidden")));
+#define KERNEL_OF_KERNEL(name) extern const cnn_kernel cuda_##name;
 #define KERNEL_OF_VIEW(name)
 #define KERNEL_OF_COMPOSITE(name)
 #define CNN_OP(name, class, autocast) KERNEL_OF_##class(name)

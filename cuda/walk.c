@@ -8,6 +8,18 @@ static int64_t stride_of(const cnn_view *v, int ndim, int d) {
   return own < 0 || v->shape[own] == 1 ? 0 : v->strides[own];
 }
 
+// Granlund, Montgomery: "Division by invariant integers using multiplication" (1994).
+static void prepare_divisions(cuda_walk *w) {
+  const int bits = w->numel < INT32_MAX ? 32 : 64;
+  for (int d = 0; d < w->ndim; d++) {
+    const uint64_t size = w->shape[d] > 0 ? (uint64_t)w->shape[d] : 1;
+    uint32_t s = 0;
+    while (((uint64_t)1 << s) < size) s++;
+    w->shift[d] = s;
+    w->factor[d] = (uint64_t)(((wide)(((uint64_t)1 << s) - size) << bits) / size + 1);
+  }
+}
+
 // Joins dims, and prepares division by them.
 static void finish(cuda_walk *w) {
   int last = 0;
@@ -22,15 +34,7 @@ static void finish(cuda_walk *w) {
     for (int k = 0; k < w->views; k++) w->strides[k][last] = w->strides[k][d];
   }
   if (w->ndim > 0) w->ndim = last + 1;
-  // Granlund, Montgomery: "Division by invariant integers using multiplication" (1994).
-  const int bits = w->numel < INT32_MAX ? 32 : 64;
-  for (int d = 0; d < w->ndim; d++) {
-    const uint64_t size = w->shape[d] > 0 ? (uint64_t)w->shape[d] : 1;
-    uint32_t s = 0;
-    while (((uint64_t)1 << s) < size) s++;
-    w->shift[d] = s;
-    w->factor[d] = (uint64_t)(((wide)(((uint64_t)1 << s) - size) << bits) / size + 1);
-  }
+  prepare_divisions(w);
 }
 
 static void collect(cuda_walk *w, int ndim, const int64_t *shape, const cnn_view *const *views,
@@ -61,6 +65,15 @@ void cuda_walk_make(cuda_walk *w, int ndim, const int64_t *shape, const cnn_view
 void cuda_walk_ordered(cuda_walk *w, int ndim, const int64_t *shape, const cnn_view *const *views,
                        int n) {
   collect(w, ndim, shape, views, n, false);
+}
+
+void cuda_walk_group(cuda_walk *grouped, const cuda_walk *w, int64_t n) {
+  const int last = w->ndim - 1;
+  *grouped = *w;
+  grouped->numel /= n;
+  if (last >= 0) grouped->shape[last] /= n;
+  for (int k = 0; k < w->views && last >= 0; k++) grouped->strides[k][last] *= n;
+  prepare_divisions(grouped);
 }
 
 void cuda_walk_dims(cuda_walk *w, const cnn_view *v, uint32_t dims) {

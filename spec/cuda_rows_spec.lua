@@ -165,3 +165,31 @@ describe("reductions on a GPU", function()
     end
   end)
 end)
+
+-- ---------------------------------------------------------------------------------------------
+
+describe("broadcasts on a GPU", function()
+  it("are right whatever lies along the innermost dim", function()
+    cnn.manual_seed(1)
+    for _, dtype in ipairs { "float32", "bfloat16", "float64" } do
+      for _, width in ipairs { 1, 3, 4, 20, 1031, 4096 } do
+        local x = cnn.randn(2, 3, 5, width, { dtype = dtype })
+        local others = { cnn.randn(width, { dtype = dtype }), cnn.randn(3, 1, 1, { dtype = dtype }),
+          cnn.randn(2, 3, 5, 1, { dtype = dtype }), cnn.randn(width + 1, { dtype = dtype }):narrow(1, 2, width),
+          cnn.randn(2, 1, 5, width, { dtype = dtype }), cnn.randn(width, 5, { dtype = dtype }):t() }
+        local turned = x:permute(1, 3, 4, 2):contiguous():permute(1, 4, 2, 3) -- channels last
+        local shifted = cnn.cat({ x:narrow(4, 1, 1), x }, 4):narrow(4, 2, width)
+        for i, y in ipairs(others) do
+          for _, a in ipairs { x, turned, shifted } do
+            local what = ("%s, width %d, operand %d"):format(dtype, width, i)
+            expect(what, a:double() * y:double() + 1, a:cuda() * y:cuda() + 1)
+            expect(what, y:double() - a:double(), y:cuda() - a:cuda())
+            local changed = a:cuda():clone()
+            changed:add_(y:cuda())
+            expect(what .. ", in place", a:double() + y:double(), changed)
+          end
+        end
+      end
+    end
+  end)
+end)

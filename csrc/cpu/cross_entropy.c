@@ -7,7 +7,6 @@
 //
 // Labels are checked as they are read: a wrong one makes its row ignored and the call fail at its
 // end, before anybody has seen the results.
-#include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
@@ -16,6 +15,7 @@
 #include "cpu/moments.h"
 #include "cpu/rows.h"
 #include "cpu/vmath.h"
+#include "engine/fault.h"
 
 #define GRAIN   16384
 #define COLUMNS 256 // rows that are worked on at once
@@ -83,18 +83,6 @@ static int64_t read_label(const job *j, int64_t i, int64_t end, labels *y, parti
   if (v >= 1 && v <= j->classes) return v - 1;
   if (!p->bad) p->bad = true, p->label = v;
   return -1;
-}
-
-static cnn_status bad_label(cnn_context *ctx, int64_t v, int64_t classes) {
-  const char *s = classes == 1 ? "" : "es";
-  if (v == 0)
-    return cnn_fail(ctx, CNN_INDEX,
-                    "label 0: labels start at 1 (there %s %" PRId64 " class%s, 1..%" PRId64 ")",
-                    classes == 1 ? "is" : "are", classes, s, classes);
-  return cnn_fail(ctx, CNN_INDEX,
-                  "label %" PRId64 " is out of range: there %s %" PRId64 " class%s (1..%" PRId64
-                  "); rows to leave out have the label ignore_index",
-                  v, classes == 1 ? "is" : "are", classes, s, classes);
 }
 
 static void set_loss(const job *j, int64_t i, double loss) {
@@ -216,7 +204,10 @@ static cnn_status run_job(cnn_context *ctx, job *j, partial *sum) {
   cnn_parallel_for(j->chunks.n, 1, run_chunks, j);
   *sum = (partial){0, 0, 0, false, 0};
   for (int64_t i = 0; i < j->chunks.n; i++) {
-    if (partials[i].bad) return bad_label(ctx, partials[i].label, j->classes);
+    if (partials[i].bad)
+      return cnn_fault_raise(ctx, &(cnn_fault){.kind = CNN_FAULT_LABEL,
+                                               .value = partials[i].label,
+                                               .bound = j->classes});
     sum->loss += partials[i].loss;
     sum->weight += partials[i].weight;
     sum->rows += partials[i].rows;

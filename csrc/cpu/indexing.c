@@ -5,7 +5,6 @@
 // additions, are the same for every number of threads.
 #include "cpu/indexing.h"
 
-#include <inttypes.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -14,6 +13,7 @@
 #include "cpu/clones.h"
 #include "cpu/copy.h"
 #include "cpu/elementwise.h"
+#include "engine/fault.h"
 
 #define CHUNK 256
 #define RUN   4096  // elements whose indices stay in the nearest cache
@@ -23,22 +23,6 @@ typedef enum mode { READ, WRITE, ADD } mode;
 
 // ---------------------------------------------------------------------------------------------
 // Checks
-
-cnn_status cnn_bad_index(cnn_context *ctx, int64_t value, int dim, int64_t size) {
-  if (value == 0)
-    return cnn_fail(ctx, CNN_INDEX,
-                    "index 0: Lua indices start at 1 (dim %d has positions 1..%" PRId64 ")",
-                    dim + ctx->index_base, size);
-  if (value < 0)
-    return cnn_fail(ctx, CNN_INDEX,
-                    "index %" PRId64
-                    ": index tensors hold positions from 1 on (dim %d has 1..%" PRId64 ")",
-                    value, dim + ctx->index_base, size);
-  return cnn_fail(ctx, CNN_INDEX,
-                  "index %" PRId64 " is out of range for dim %d of size %" PRId64 " (1..%" PRId64
-                  ")",
-                  value, dim + ctx->index_base, size, size);
-}
 
 // A nest over a view's elements in row-major order: the view is number 1.
 static void ordered_nest(cnn_nest *nest, int ndim, const int64_t *shape, char *data,
@@ -93,7 +77,11 @@ cnn_status cnn_indexing_check(cnn_context *ctx, const cnn_indexing *ix) {
     // The first one is named.
     for (int64_t i = 0; i < c.nest.numel && c.bad; i++) {
       int64_t piece[1], value = *positions(&c.nest, v->dtype, i, 1, piece);
-      if ((uint64_t)value - 1 >= c.size) return cnn_bad_index(ctx, value, index->dim, index->size);
+      if ((uint64_t)value - 1 < c.size) continue;
+      return cnn_fault_raise(ctx, &(cnn_fault){.kind = CNN_FAULT_INDEX,
+                                               .value = value,
+                                               .bound = index->size,
+                                               .at = index->dim});
     }
   }
   return CNN_OK;

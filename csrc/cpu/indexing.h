@@ -32,8 +32,6 @@ typedef struct cnn_indexing {
 
 // CNN_INDEX, naming the first index that is out of range. Writing and adding need checked indices.
 cnn_status cnn_indexing_check(cnn_context *ctx, const cnn_indexing *ix);
-// "index 12 is out of range for dim 1 of size 10 (1..10)": value as in the tensor, dim 0-based.
-cnn_status cnn_bad_index(cnn_context *ctx, int64_t value, int dim, int64_t size);
 
 // o = x[...], o being a fresh result: checks on its way.
 cnn_status cnn_indexing_read(cnn_context *ctx, const cnn_indexing *ix);

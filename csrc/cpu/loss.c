@@ -5,7 +5,6 @@
 // pieces, whatever the strides and dtypes, and adds up. Chunks are summed in double and joined in
 // their order.
 #include <math.h>
-#include <stdio.h>
 
 #include "base/parallel.h"
 #include "cpu/cpu.h"
@@ -13,6 +12,7 @@
 #include "cpu/moments.h"
 #include "cpu/rows.h"
 #include "cpu/scalar.h"
+#include "engine/fault.h"
 
 #define GRAIN 16384
 
@@ -209,14 +209,9 @@ static void run_chunks(void *arg, int64_t begin, int64_t end) {
 }
 
 static cnn_status wrong_value(cnn_context *ctx, const partial *p) {
-  char value[32] = "NaN"; // printf knows several NaNs
-  if (p->value == p->value) snprintf(value, sizeof value, "%g", p->value);
-  if (p->wrong == YS)
-    return cnn_fail(ctx, CNN_INVALID, "target holds %s but must be in [0, 1]", value);
-  return cnn_fail(ctx, CNN_INVALID,
-                  "input holds %s but must be probabilities in [0, 1]: apply a sigmoid, or use "
-                  "binary_cross_entropy_with_logits",
-                  value);
+  return cnn_fault_raise(ctx,
+                         &(cnn_fault){.kind = p->wrong == YS ? CNN_FAULT_TARGET : CNN_FAULT_INPUT,
+                                      .number = p->value});
 }
 
 // The rest of a job from its views (NULL: none) and arguments; `at` is the reduction's place.

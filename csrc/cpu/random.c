@@ -4,7 +4,6 @@
 #include "cpu/cpu.h"
 #include "cpu/elementwise.h"
 
-#include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
@@ -14,6 +13,7 @@
 #include "cpu/clones.h"
 #include "cpu/philox.h"
 #include "cpu/vmath.h"
+#include "engine/fault.h"
 
 #define PIECE CNN_PHILOX_PIECE
 
@@ -325,8 +325,8 @@ static cnn_status run_bernoulli(cnn_call *call) {
     for (int64_t i = 0; i < n; i++) good &= piece[i] >= 0 && piece[i] <= 1;
     for (int64_t i = 0; i < n && !good; i++)
       if (!(piece[i] >= 0 && piece[i] <= 1))
-        return cnn_fail(call->ctx, CNN_INVALID,
-                        "x must hold probabilities from 0 to 1, but an element is %g", piece[i]);
+        return cnn_fault_raise(call->ctx,
+                               &(cnn_fault){.kind = CNN_FAULT_PROBABILITY, .number = piece[i]});
   }
   return run_row(&d, &each, call->rng, &call->out[0], x);
 }
@@ -392,16 +392,13 @@ static cnn_status read_weights(cnn_call *call, int64_t r, double *p, int64_t *po
     p[i] = cnn_element_get(x->dtype,
                            (const char *)x->data + offset * (int64_t)cnn_dtype_size(x->dtype));
     if (!(p[i] >= 0) || isinf(p[i]))
-      return cnn_fail(call->ctx, CNN_INVALID,
-                      "x must hold finite numbers >= 0, but element %" PRId64 " of row %" PRId64
-                      " is %g",
-                      i + call->ctx->index_base, r + call->ctx->index_base, p[i]);
+      return cnn_fault_raise(
+          call->ctx, &(cnn_fault){.kind = CNN_FAULT_WEIGHT, .row = r, .at = i, .number = p[i]});
     sum += p[i];
     *positive += p[i] > 0;
   }
   if (*positive == 0 || isinf(sum))
-    return cnn_fail(call->ctx, CNN_INVALID, "the sum of row %" PRId64 " of x is %g",
-                    r + call->ctx->index_base, sum);
+    return cnn_fault_raise(call->ctx, &(cnn_fault){.kind = CNN_FAULT_SUM, .row = r, .number = sum});
   return CNN_OK;
 }
 
@@ -475,10 +472,8 @@ static cnn_status run_multinomial(cnn_call *call) {
       continue;
     }
     if (positive < m)
-      return cnn_fail(call->ctx, CNN_INVALID,
-                      "%" PRId64 " samples without replacement, but row %" PRId64
-                      " of x has only %" PRId64 " positive entries",
-                      m, r + call->ctx->index_base, positive);
+      return cnn_fault_raise(
+          call->ctx, &(cnn_fault){.kind = CNN_FAULT_FEW, .value = m, .bound = positive, .row = r});
     draw_without(call->rng, r, n, p, m, out + r * m);
   }
   return CNN_OK;

@@ -2,8 +2,8 @@
 // Kernels of ops/rearrange.c.
 #include "cpu/copy.h"
 #include "cpu/cpu.h"
+#include "engine/fault.h"
 
-#include <inttypes.h>
 #include <string.h>
 
 #include "base/parallel.h"
@@ -116,8 +116,8 @@ static cnn_status run_repeat_count(cnn_call *call) {
   for (int64_t i = 0; i < repeats->shape[0]; i++) {
     int64_t n = count_at(repeats, i);
     if (n < 0 || __builtin_add_overflow(sum, n, &sum))
-      return cnn_fail(call->ctx, CNN_INVALID, "repeats[%" PRId64 "] is %" PRId64,
-                      i + call->ctx->index_base, n);
+      return cnn_fault_raise(call->ctx,
+                             &(cnn_fault){.kind = CNN_FAULT_REPEATS, .value = n, .at = i});
   }
   *(int64_t *)call->out[0].data = sum;
   return CNN_OK;

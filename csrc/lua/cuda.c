@@ -274,19 +274,6 @@ static int l_trim_pinned(lua_State *L) {
   return 1;
 }
 
-// missing(): a list of the ops that have no kernel there.
-static int l_missing(lua_State *L) {
-  const cnn_driver *driver = need_driver(L, cnn_state(L), "cuda.missing_ops");
-  const cnn_backend *cpu = cnn_backend_of(CNN_CPU);
-  lua_newtable(L);
-  for (int i = 0, n = 0; i < cnn_op_count(); i++) {
-    if (!cpu->kernels[i] || driver->backend.kernels[i]) continue;
-    lua_pushstring(L, cnn_op_at(i)->op->name);
-    lua_rawseti(L, -2, ++n);
-  }
-  return 1;
-}
-
 // ---------------------------------------------------------------------------------------------
 // Counts
 
@@ -742,7 +729,6 @@ void cnn_open_cuda(lua_State *L, cnn_lua *S) {
                                            {"fuse_relu", l_fuse_relu},
                                            {"shutdown", l_shutdown},
                                            {"trim_pinned", l_trim_pinned},
-                                           {"missing", l_missing},
                                            {"counts", l_counts},
                                            {"kernel_counts", l_kernel_counts},
                                            {"new_stream", l_new_stream},

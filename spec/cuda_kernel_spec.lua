@@ -96,6 +96,19 @@ describe("kernels of one's own", function()
       { grid = 1, block = { 32, 64 } }, 2, x, y, 3)
   end)
 
+  it("may stand beside host code that runs as it is loaded", function()
+    if not cuda.is_simulated() or os.getenv "SIM_REAL_NVRTC" then return end -- NVRTC takes none
+    local k = cuda.kernel([[
+      #include <iostream>
+      #include <vector>
+      static std::vector<int> v(5, 3);
+      static int sum = v[0] + v[4];
+      __global__ void f(int *x) { *x = sum; }]], "f")
+    local z = cnn.zeros(1, { device = "cuda", dtype = "int32" })
+    k({ grid = 1, block = 1 }, z)
+    assert.equal(6, z:item())
+  end)
+
   it("take small integers, and have printf", function()
     local k = cuda.kernel([[
       __global__ void f(int *x, unsigned char a, short b = 3) {
@@ -265,7 +278,10 @@ end)
 
 if not cuda.is_simulated() then return end
 
--- A mistake, the line that makes it, and words of the message.
+-- Threads run in their order, and at once: else another fault may be the first to be seen, at the next wait.
+local in_order = (os.getenv "SIM_ORDER" or "forward") == "forward" and (os.getenv "SIM_STREAMS" or "eager") == "eager"
+
+-- A mistake, and words of the message. The kernel's first line is 2.
 local mistakes = {
   { "a read past the end", "out of bounds: read of 4 bytes at kernel.cu:3; just past the end of argument 1, "
     .. "which has 256 bytes", [[
@@ -322,10 +338,13 @@ local mistakes = {
     y[threadIdx.x] = 64 / (int)threadIdx.x;]] },
   { "an integer that overflows", "integer overflow in a product at kernel.cu:2", [[
     y[threadIdx.x] = (int)blockDim.x * 100000000;]] },
+  { "waiting for another block", "endless waiting: read of 4 bytes at kernel.cu:3", [[
+    if (blockIdx.x == 1) y[0] = 1;
+    else if (threadIdx.x == 0) while (*(volatile float *)y == 0) {}]] },
   { "an assertion", "assertion failed: threadIdx.x < 10 at kernel.cu:2", [[
     assert(threadIdx.x < 10);]] },
   { "an assertion of the C library's", "assertion failed: threadIdx.x < 10 at kernel.cu:3", [[
-    assert(threadIdx.x < 10);]], before = "#include <cassert>\n" },
+    assert(threadIdx.x < 10);]], before = "#include <cassert>\n", no_nvrtc = true },
   { "NULL", "illegal address: write of 4 bytes at kernel.cu:3; NULL", [[
     float *nothing = 0;
     *nothing = x[0];]] },
@@ -339,13 +358,17 @@ describe("the simulator", function()
   for _, mistake in ipairs(mistakes) do
     local what, words, body = mistake[1], mistake[2], mistake[3]
     it("tells " .. what, function()
+      if mistake.no_nvrtc and os.getenv "SIM_REAL_NVRTC" then return end
       local k = cuda.kernel((mistake.before or "") .. (mistake.template and "template <int>" or "") ..
         " __global__ void wrong(const float *x, float *y) {\n" .. body .. "\n}",
         mistake.template and "wrong<1>" or "wrong")
       local x, y = gpu(64), cnn.zeros(64, { device = "cuda" })
-      local message = helper.raises(words, k, { grid = 2, block = 64, shared = 16 }, x, y)
+      local message = helper.raises(in_order and words or "", function()
+        k({ grid = 2, block = 64, shared = 16 }, x, y)
+        cnn.synchronize "cuda"
+      end)
       assert.truthy(message:find("^[^\n]*: wrong[<1>]*, block %(%d,0,0%), thread %(%d+,0,0%): "), message)
-      assert.truthy(message:find("\n  kernel.cu:%d+: %S"), message)
+      if in_order then assert.truthy(message:find("\n  kernel.cu:%d+: %S"), message) end
       assert.equal(64, x:sum():item()) -- the device goes on
     end)
   end
@@ -353,8 +376,12 @@ describe("the simulator", function()
   it("ends a kernel at a fault: nothing beside its arguments is written", function()
     local k = cuda.kernel("__global__ void wrong(float *y) { y[threadIdx.x] = 5; }", "wrong")
     local all = cnn.zeros(8, { device = "cuda" })
-    helper.raises("past the end of argument 1, which has 16 bytes", k, { grid = 1, block = 8 }, all:narrow(1, 1, 4))
-    helper.elements(all, { 5, 5, 5, 5, 0, 0, 0, 0 })
+    helper.raises("past the end of argument 1, which has 16 bytes", function()
+      k({ grid = 1, block = 8 }, all:narrow(1, 1, 4))
+      cnn.synchronize "cuda"
+    end)
+    helper.elements(all:narrow(1, 5, 4), { 0, 0, 0, 0 })
+    if in_order then helper.elements(all:narrow(1, 1, 4), { 5, 5, 5, 5 }) end
   end)
 
   it("finds no fault in kernels that are right", function()
@@ -382,8 +409,19 @@ describe("the simulator", function()
       print((pcall(k, { grid = 1, block = 8 }, y)))
       print(pcall(y.cpu, y))
       print(y:sum():item())
-    ]], ("CNN_CUDA_PLUGIN=%s SIM_STREAMS=lazy"):format(os.getenv "CNN_CUDA_PLUGIN" or ""))
+    ]], ("CNN_CUDA_PLUGIN=%s SIM_STREAMS=lazy SIM_ORDER=forward"):format(os.getenv "CNN_CUDA_PLUGIN" or ""))
     assert.truthy(text:find("^true\nfalse\t[^\n]*wrong, block %(0,0,0%), thread %(7,0,0%): out of bounds[^\n]*\n35\n$"),
       text)
+  end)
+
+  it("reports at the end the faults that nobody was told", function()
+    local text = helper.run([[
+      local cnn = require "cnn"
+      local k = cnn.cuda.kernel("__global__ void wrong(float *y) { y[threadIdx.x + 1] = 5; }", "wrong")
+      k({ grid = 1, block = 8 }, cnn.zeros(8, { device = "cuda" })) -- runs when the kernel is unloaded
+      os.exit(5, true)
+    ]], ("CNN_CUDA_PLUGIN=%s SIM_STREAMS=lazy SIM_EXIT=9 sh -c '\"$@\"; echo status $?' sh"):format(
+      os.getenv "CNN_CUDA_PLUGIN" or ""))
+    assert.truthy(text:find "sim: wrong, block .*status 9\n$", text)
   end)
 end)

@@ -90,7 +90,10 @@ describe("cnn.cuda", function()
     local x = on_gpu { 1, 2, 3 }
     assert.is_true(same((x * cnn.tensor(2)):cpu(), cnn.tensor { 2, 4, 6 }))
     assert.is_true(same((cnn.tensor(2) - x):cpu(), cnn.tensor { 1, 0, -1 }))
-    helper.raises("x is on cuda:0 but y is on cpu", cnn.add, x, cnn.ones(3))
+    helper.raises("x is on cuda:0 but y is on cpu: move one, e.g. y:to(\"cuda:0\")", cnn.add, x, cnn.ones(3))
+    helper.raises("x is on cpu but y is on cuda:0: move one, e.g. x:to(\"cuda:0\")", cnn.add, cnn.ones(3), x)
+    helper.raises("tensors[1] is on cuda:0 but tensors[3] is on cpu: move one, e.g. tensors[3]:to(\"cuda:0\")", cnn.cat,
+      { x, x, cnn.ones(3) })
   end)
 
   it("gives a number's gradient where the number is", function()

@@ -64,6 +64,9 @@ local nn = {}
 ---@field lr_scheduler table
 local optim = {}
 
+---@class cnn.cuda
+local cuda = {}
+
 ---@class cnn.data
 local data = {}
 
@@ -73,7 +76,7 @@ local data = {}
 ---@field optim cnn.optim
 ---@field data cnn.data
 ---@field viz table
----@field cuda table
+---@field cuda cnn.cuda
 ---@field version string
 ---@field newaxis any
 local cnn = {}

@@ -5,6 +5,7 @@
 #include "engine/dispatch.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -167,6 +168,25 @@ static bool is_host_scalar(const cnn_tensor *t) {
   return t->ndim == 0 && t->device.type == CNN_CPU;
 }
 
+// Tensors that are not together: what is on the CPU is better moved to the GPU than the reverse.
+static cnn_status apart(const dispatch *d, int a, int b) {
+  const cnn_device on[2] = {d->in[a]->device, d->in[b]->device};
+  bool first = on[0].type == CNN_CPU && on[1].type == CNN_CUDA; // moves
+  char names[2][64];
+  for (int k = 0; k < 2; k++) {
+    int i = k ? b : a, place = 1; // in a list
+    while (place <= i && d->declared[i - place] == d->declared[i]) place++;
+    if (is_list(input_type(d, i)))
+      snprintf(names[k], sizeof names[k], "%s[%d]", input_name(d, i),
+               place - 1 + d->ctx->index_base);
+    else
+      snprintf(names[k], sizeof names[k], "%s", input_name(d, i));
+  }
+  return cnn_fail(d->ctx, CNN_DEVICE, "%s is on %s but %s is on %s: move one, e.g. %s:to(\"%s\")",
+                  names[0], cnn_device_name(on[0]), names[1], cnn_device_name(on[1]),
+                  names[first ? 0 : 1], cnn_device_name(on[first ? 1 : 0]));
+}
+
 static cnn_status check_devices(dispatch *d) {
   if (d->alike && d->n_in > 0) {
     d->infer.device = d->in[0]->device;
@@ -185,9 +205,7 @@ static cnn_status check_devices(dispatch *d) {
     cnn_tensor *t = d->in[i];
     if (!t || cnn_device_equal(t->device, d->infer.device)) continue;
     if (is_host_scalar(t) && promotes(input_type(d, i))) continue;
-    return cnn_fail(d->ctx, CNN_DEVICE, "%s is on %s but %s is on %s: move one, e.g. %s:to(\"%s\")",
-                    input_name(d, lead), cnn_device_name(d->infer.device), input_name(d, i),
-                    cnn_device_name(t->device), input_name(d, i), cnn_device_name(d->infer.device));
+    return apart(d, lead, i);
   }
   return CNN_OK;
 }

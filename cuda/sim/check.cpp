@@ -386,9 +386,21 @@ static void check_region(Region &r, uintptr_t p, size_t bytes, int kind, void *p
   }
 }
 
+// A thread that reads one place again and again waits for another, which will not run before it.
+static void check_spinning(const void *p, size_t bytes, int kind, void *pc) {
+  static const void *place;
+  static unsigned times;
+  if (kind == SIM_WRITE || p != place) place = p, times = 0;
+  if (++times < 20000000) return;
+  times = 0;
+  fatal("endless waiting", p, bytes, kind, pc,
+        "it is the same each time: threads run one after another here, until they meet a barrier");
+}
+
 static void check_any(const void *pointer, size_t bytes, int kind, void *pc, bool poisons) {
   const uintptr_t p = reinterpret_cast<uintptr_t>(pointer);
   if (!bytes) return;
+  check_spinning(pointer, bytes, kind, pc);
   Region &r = exec.launch->guarded ? copies : global;
   if (within(r, p)) {
     if (bytes <= 16 && !(bytes & (bytes - 1)) && p % bytes)

@@ -10,8 +10,8 @@
 //   exec.cpp     runs a kernel
 //   module.cpp   reads the symbol tables of loaded objects
 //   guard.cpp    kernels of users, whose faults come back to them
-//   check.cpp    the checker: of all kernels in its flavour, elsewhere of those of the NVRTC stand-in
-//   driver.cpp   the driver API; nvrtc.cpp: run-time compilation
+//   check.cpp    the checker: of all kernels in its flavour, elsewhere of those of the NVRTC
+//   stand-in driver.cpp   the driver API; nvrtc.cpp: run-time compilation
 //
 // Containers of the whole process are never destroyed (`&x = *new ...`): the host's destructors may
 // still call at exit.
@@ -206,11 +206,12 @@ struct Range {
   uintptr_t start;
   size_t bytes;
 };
-Range guard_range();                            // where the copies lie
-bool guard_allows(uintptr_t p, size_t bytes);   // within a copy
-std::string guard_describe(uintptr_t p);        // what is wrong with an address there
+Range guard_range();                          // where the copies lie
+bool guard_allows(uintptr_t p, size_t bytes); // within a copy
+std::string guard_describe(uintptr_t p);      // what is wrong with an address there
 bool in_guarded_kernel();
 void keep_fault(const std::string &text);
+void report_untold(); // at the end: faults that nobody asked for
 
 // ---- module.cpp -------------------------------------------------------------------------------
 

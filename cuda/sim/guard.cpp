@@ -34,6 +34,10 @@ bool in_guarded_kernel() {
 void keep_fault(const std::string &text) {
   faults.push_back(text);
 }
+void report_untold() {
+  for (const std::string &text : faults) emit_report(text, std::string());
+  faults.clear();
+}
 
 // ---- Copies -----------------------------------------------------------------------------------
 

@@ -45,6 +45,7 @@ static bool parse_flag(const char *name, bool otherwise) {
 // The exit status says what was reported, whatever the program made of it.
 static int exit_status;
 static void end_by_reports() {
+  report_untold();
   if (!faults) return;
   fprintf(stderr, "sim: %ld reports, the last: %s\n", faults, last_report.c_str());
   fflush(nullptr);

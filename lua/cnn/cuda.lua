@@ -229,6 +229,12 @@ local function since(before, after)
   return rows
 end
 
+-- The simulator's counts by kernel, when all that was launched has run.
+local function kernels_now()
+  for i = 1, cuda.is_simulated() and native.count() or 0 do memory.synchronize(("cuda:%d"):format(i - 1)) end
+  return native.kernel_counts()
+end
+
 local KEYS = { "kernels", "read", "written", "to_device", "to_host", "within", "syncs" }
 
 -- cnn.count_launches(fn, ...): what fn(...) launched and moved on GPUs, as a table: kernels; bytes that
@@ -238,14 +244,15 @@ local KEYS = { "kernels", "read", "written", "to_device", "to_host", "within", "
 -- cnn.cuda.kernel the loads and stores of all threads. Then fn's results.
 function cuda.count_launches(fn, ...)
   options.expect_callable("count_launches", "argument 1 (fn)", fn)
-  local ops, kernels = native.counts(), native.kernel_counts()
+  local kernels = kernels_now()
+  local ops = native.counts()
   local function done(...)
     local total = { by_op = since(ops, native.counts()) }
     for _, key in ipairs(KEYS) do
       total[key] = 0
       for _, c in pairs(total.by_op) do total[key] = total[key] + c[key] end
     end
-    if cuda.is_simulated() then total.by_kernel = since(kernels, native.kernel_counts()) end
+    if cuda.is_simulated() then total.by_kernel = since(kernels, kernels_now()) end
     return total, ...
   end
   return done(fn(...))

@@ -55,6 +55,9 @@ local nn = {}
 ---@field lr_scheduler table
 local optim = {}
 
+---@class cnn.cuda
+local cuda = {}
+
 ---@class cnn.data
 local data = {}
 
@@ -64,7 +67,7 @@ local data = {}
 ---@field optim cnn.optim
 ---@field data cnn.data
 ---@field viz table
----@field cuda table
+---@field cuda cnn.cuda
 ---@field version string
 ---@field newaxis any
 local cnn = {}
@@ -4917,6 +4920,45 @@ function cnn.gc(options) end
 ---@param dev any
 ---@return any ...
 function cnn.synchronize(dev) end
+
+---whether a GPU can be used; if not, also why
+---@return any ...
+function cuda.is_available() end
+
+---GPUs are computed on the CPU from now on: to learn, and to find faults
+---@return any ...
+function cuda.simulate() end
+
+---how many there are
+---@return any ...
+function cuda.device_count() end
+
+---name, memory, processors ... of one
+---@param dev any
+---@return any ...
+function cuda.get_device_properties(dev) end
+
+---which one "cuda" means
+---@param dev any
+---@return any ...
+function cuda.set_device(dev) end
+
+---waits for every op, so that errors name the line that made them
+---@param on any
+---@return any ...
+function cuda.set_sync(on) end
+
+---work that goes on beside other work: cnn.cuda.stream(s, fn)
+---@param options? any
+---@return any ...
+function cuda.Stream(options) end
+
+---a CUDA kernel of your own: k({grid =, block =}, x, y, n)
+---@param source any
+---@param name any
+---@param options? any
+---@return any ...
+function cuda.kernel(source, name, options) end
 
 ---what fn launched and moved on GPUs: kernels, read, written, syncs, by_op ...
 ---@param fn any

@@ -236,7 +236,7 @@ def main():
     print(f"PyTorch {torch.__version__} on {torch.cuda.get_device_name() if GPU else 'the CPU (a rehearsal)'}\n")
     print("| case | cnn ms | PyTorch ms | ratio | by the clock | rate | of the bound |")
     print("|---|---:|---:|---:|---:|---:|---:|", flush=True)
-    bandwidth, products = 0.0, {}
+    bandwidth, products, failed = 0.0, {}, False
     for name, make, moved, operations, word in CASES:
         if OPTIONS.cases and name not in OPTIONS.cases:
             continue
@@ -252,6 +252,7 @@ def main():
                 a, b = own.run(n), rival.run(m)
                 pairs.append((a[0] / n, a[1] / n, b[0] / m, b[1] / m))
         except Exception as e:  # the next case may do
+            failed = True
             print(f"| {name} | {str(e).splitlines()[0][:160]} | | | | | |", flush=True)
             continue
         ours, theirs = median([p[0] for p in pairs]), median([p[2] for p in pairs])
@@ -269,6 +270,7 @@ def main():
             bound = f"{operations / ours / products[word]:.0%} of cuBLAS" if word in products else ""
         print(f"| {name} | {1e3 * ours:.3f} | {1e3 * theirs:.3f} | {ratio:.2f} | {wall:.2f} | {rate} | {bound} |",
               flush=True)
+    return failed
 
 
-main()
+sys.exit(main())

@@ -71,7 +71,7 @@ cuda-plugin: modules $(LUA_DIR)/cnn_cuda.so
 cuda-check:
 	@$(MAKE) $(SUB) cuda-plugin
 	@$(LUA) tools/ptxas.lua cuda $(CUDA_KERNELS:=.ptxas)
-	@$(TESTS) --out $(OUT) --lua $(LUA) --match cuda_plugin_spec specs
+	@CNN_CUDA_BUILT=1 $(TESTS) --out $(OUT) --lua $(LUA) --match cuda_plugin_spec specs
 
 # ---- On the simulator. The host objects are the same, compiled by clang; kernels are C++.
 

@@ -23,6 +23,11 @@ static bool start_matrix(const cnn_product *p, cuda_matrix *c) {
   return p->m == 1 || c->rs >= p->n;
 }
 
+// (What is planned for a prediction has no addresses.)
+static const void *offset(const char *p, int64_t bytes) {
+  return (const void *)((uintptr_t)p + (uintptr_t)bytes);
+}
+
 // One call of the library: batch `at` of the loop, part `s` of the sum.
 static void describe(const cnn_call *call, const cnn_product *p, int64_t at, int64_t s,
                      cuda_gemm *g) {
@@ -40,9 +45,9 @@ static void describe(const cnn_call *call, const cnn_product *p, int64_t at, int
   g->m = p->m, g->n = p->n, g->k = p->k;
   g->alpha = p->alpha;
   g->beta = s > 0 ? 1 : bias ? 0 : p->beta;
-  g->a = (cuda_matrix){p->a + (a + sa) * size, p->a_rs, p->a_cs, batch ? batch->a : 0};
-  g->b = (cuda_matrix){p->b + (b + sb) * size, p->b_rs, p->b_cs, batch ? batch->b : 0};
-  g->d = (cuda_matrix){p->c + c * size, p->c_rs, 1, batch ? batch->c : 0};
+  g->a = (cuda_matrix){offset(p->a, (a + sa) * size), p->a_rs, p->a_cs, batch ? batch->a : 0};
+  g->b = (cuda_matrix){offset(p->b, (b + sb) * size), p->b_rs, p->b_cs, batch ? batch->b : 0};
+  g->d = (cuda_matrix){offset(p->c, c * size), p->c_rs, 1, batch ? batch->c : 0};
   if (!start_matrix(p, &g->c)) g->c = g->d;
   g->bias = bias ? p->bias : NULL;
 }

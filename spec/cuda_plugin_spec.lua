@@ -12,13 +12,10 @@ local function run(command)
   return said, tonumber(status)
 end
 
-local function exists(path)
-  local file = io.open(path, "rb")
-  return file and file:close()
-end
-
+-- Asked for by make cuda-check, which has built it: one that is left from before may be of another version.
 local plugin = out .. "/cnn_cuda.so"
-local test = exists(plugin) and not exists "/dev/nvidiactl" and it or pending
+local gpu = io.open("/dev/nvidiactl", "rb")
+local test = os.getenv "CNN_CUDA_BUILT" and not gpu and it or pending
 
 describe("the plugin for GPUs", function()
   test("loads where there is no GPU, and says so", function()

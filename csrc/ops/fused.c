@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// A layer and the activation behind it as one op: what Sequential runs for neighbours (nn/fuse.c).
-// Libraries of GPUs compute them in one pass; elsewhere they save a call, and values are those of
-// the two ops.
+// A layer and the activation behind it as one op: what Sequential runs for neighbours
+// (cnn_module_fuses). Libraries of GPUs compute them in one pass; elsewhere they save a call, and
+// values are those of the two ops.
 //
 // Where the GELU's argument is kept, the gradient goes on through it: the linear layer that comes
 // next computes dh * gelu'(z) with its own product (linear_backward_gelu), and this op's backward

@@ -11,11 +11,11 @@ for i, names in ipairs(FLOORS) do
   for _, name in ipairs(names) do height[name] = i end
 end
 
--- Kernels see ops through six headers of the engine and the tables that both share; plugins see
+-- Kernels see ops through seven headers of the engine and the tables that both share; plugins see
 -- next to nothing.
 local ONLY = {
   cpu = {
-    "^base/", "^engine/op%.h$", "^engine/call%.h$", "^engine/parts%.h$", "^engine/product%.h$",
+    "^base/", "^engine/op%.h$", "^engine/call%.h$", "^engine/fault%.h$", "^engine/parts%.h$", "^engine/product%.h$",
     "^engine/registry%.h$", "^engine/window%.h$",
     "^ops/[%w_]+%.def$", "^cpu/",
   },

@@ -7,10 +7,7 @@
 
 #include "kernel.cuh"
 
-// (Aligned as pairs of floats, which are moved at once.)
-template <class T> struct __align__(8) k_moments {
-  T n, mean, squares;
-};
+template <class T> struct k_moments { T n, mean, squares; };
 
 template <class T>
 __device__ inline k_moments<T> k_moments_join(const k_moments<T> &a, const k_moments<T> &b) {

@@ -224,7 +224,7 @@ describe("memory", function()
 
   it("paces the collector", function()
     local before = cnn.gc()
-    cnn.gc { minimum = 1e6, budget = 1 } -- however long a collection takes
+    cnn.gc { minimum = 1e6, budget = 1 } -- whatever time it takes
     local n = cnn.gc().collections
     for _ = 1, 100 do cnn.zeros(1e5, { device = "cuda" }) end
     assert.is_true(cnn.gc().collections > n)

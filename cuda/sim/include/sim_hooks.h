@@ -75,8 +75,6 @@ SIM_NO_BUILTIN void *sim_memset(void *to, int c, size_t n) {
   return to;
 }
 
-// Weak: programs of the sanitized build have the sanitizers' own.
-#define SIM_HANDLER __attribute__((weak)) void
 struct SimSource {
   const char *file;
   unsigned line, column;
@@ -86,13 +84,14 @@ struct SimMismatch {
   const void *type;
   unsigned char log_alignment, kind;
 };
-SIM_HANDLER __ubsan_handle_type_mismatch_v1(SimMismatch *d, void *p) {
+// (Weak: a program that is sanitized itself brings its own.)
+__attribute__((weak)) void __ubsan_handle_type_mismatch_v1(SimMismatch *d, void *p) {
   if (reinterpret_cast<size_t>(p) & ((size_t(1) << d->log_alignment) - 1))
     sim_undefined("misaligned access", cudaErrorMisalignedAddress, d->at.file, d->at.line);
 }
 // Goes on after it, unless `error` ends the kernel.
 #define SIM_UNDEFINED(name, text, error)                                                           \
-  SIM_HANDLER __ubsan_handle_##name(SimSource *d) {                                                \
+  __attribute__((weak)) void __ubsan_handle_##name(SimSource *d) {                                 \
     sim_undefined(text, error, d->file, d->line);                                                  \
   }
 SIM_UNDEFINED(add_overflow, "integer overflow in an addition", 0)

@@ -370,12 +370,7 @@ struct k_min {
 __device__ inline void k_report(cuda_fault *fault, int op, const cnn_fault &what) {
   if (atomicCAS(&fault->set, 0u, 1u) != 0) return;
   fault->op = op;
-  // Field by field: stores of two at once would have half the alignment of their width.
-  volatile cnn_fault *to = &fault->what;
-  to->kind = what.kind;
-  to->value = what.value, to->bound = what.bound;
-  to->row = what.row, to->at = what.at;
-  to->number = what.number;
+  fault->what = what;
 }
 
 // The position, from 0, that a 1-based index means in dim `dim`, of size `bound`; reports one

@@ -10,6 +10,9 @@
 #include "sim_device.h"
 
 extern "C" {
+// With a kind of access: the compiler knows that it may lie at no multiple of its size (a struct's
+// copy, say).
+#define SIM_LOOSE 64
 #define SIM_HOOK(n)                                                                                \
   void __tsan_read##n(void *p) {                                                                   \
     sim_access(p, n, SIM_READ, __builtin_return_address(0));                                       \
@@ -18,10 +21,10 @@ extern "C" {
     sim_access(p, n, SIM_WRITE, __builtin_return_address(0));                                      \
   }                                                                                                \
   void __tsan_unaligned_read##n(void *p) {                                                         \
-    sim_access(p, n, SIM_READ, __builtin_return_address(0));                                       \
+    sim_access(p, n, SIM_READ | SIM_LOOSE, __builtin_return_address(0));                           \
   }                                                                                                \
   void __tsan_unaligned_write##n(void *p) {                                                        \
-    sim_access(p, n, SIM_WRITE, __builtin_return_address(0));                                      \
+    sim_access(p, n, SIM_WRITE | SIM_LOOSE, __builtin_return_address(0));                          \
   }                                                                                                \
   void __tsan_volatile_read##n(void *p) {                                                          \
     sim_access(p, n, SIM_READ, __builtin_return_address(0));                                       \

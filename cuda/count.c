@@ -12,6 +12,8 @@
 
 static atomic_llong counts[OPS][CUDA_COUNT_KINDS];
 static _Thread_local int current = -1;
+// Whether somebody looks at counts: before, what ops read and write is not added up.
+static atomic_bool asked;
 
 static int row_of(int id) {
   return id < 0 || id >= OPS - 1 ? OPS - 1 : id;
@@ -29,6 +31,7 @@ void cuda_count_add(cuda_count_kind kind, int64_t n) {
 
 void cuda_counts_get(int id, cnn_launch_counts *out) {
   const atomic_llong *c = counts[row_of(id)];
+  atomic_store_explicit(&asked, true, memory_order_relaxed);
   *out = (cnn_launch_counts){.kernels = c[CUDA_COUNT_KERNELS],
                              .syncs = c[CUDA_COUNT_SYNCS],
                              .read = c[CUDA_COUNT_READ],
@@ -96,6 +99,7 @@ static int64_t bytes_changed(const cnn_call *call) {
 }
 
 void cuda_count_bytes(const cnn_call *call) {
+  if (!atomic_load_explicit(&asked, memory_order_relaxed)) return;
   int64_t read = 0, written = bytes_changed(call);
   for (int i = 0; i < call->n_in; i++) read += bytes_of(&call->in[i]);
   for (int i = 0; i < call->n_out; i++) written += bytes_of(&call->out[i]);

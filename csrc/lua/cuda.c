@@ -279,8 +279,8 @@ static int l_trim_pinned(lua_State *L) {
 
 #define PUSH_COUNT(L, counts, field) (cnn_pushint(L, (counts).field), lua_setfield(L, -2, #field))
 
-// counts(): {op = {kernels =, read =, ...}, ...} since the process began; what no op did under the
-// name "".
+// counts(): {op = {kernels =, read =, ...}, ...}, of which differences count: read and written
+// since the first call, the rest since the process began. What no op did is under the name "".
 static int l_counts(lua_State *L) {
   cnn_state(L);
   const cnn_driver *driver = cnn_cuda_open();

@@ -193,14 +193,6 @@ static cnn_status run(cnn_call *call) {
 // ---------------------------------------------------------------------------------------------
 // With what follows
 
-static bool is_dense(const cnn_view *v) {
-  int64_t strides[CNN_MAX_DIMS];
-  cnn_shape_strides(v->ndim, v->shape, strides);
-  for (int d = 0; d < v->ndim; d++)
-    if (v->shape[d] != 1 && v->strides[d] != strides[d]) return false;
-  return true;
-}
-
 // False: it is none of the library's.
 static bool describe_with(cnn_call *call, cuda_epilogue epilogue, const cnn_view *aux, void *sums,
                           cuda_gemm *g) {
@@ -214,7 +206,8 @@ static bool describe_with(cnn_call *call, cuda_epilogue epilogue, const cnn_view
       (cuda_epilogue)(epilogue + (p.bias ? 1 : 0)); // each is followed by that with a bias
   if (sums) g->bias = sums;
   if (aux) g->aux = (cuda_matrix){aux->data, p.n, 1, 0};
-  return !aux || (is_dense(aux) && cuda_aux_rs(false, p.n) == p.n);
+  return !aux || (cnn_strides_contiguous(aux->ndim, aux->shape, aux->strides) &&
+                  cuda_aux_rs(false, p.n) == p.n);
 }
 
 bool cuda_gemm_plan_with(cnn_call *call, cuda_epilogue epilogue, const cnn_view *aux, void *sums) {

@@ -55,6 +55,14 @@ function helper.flavour()
   return sim and require("ffi").string(sim.sim_flavour()) or ""
 end
 
+-- What the simulator has found when all GPUs are done: its last report ("" without any), and how many.
+function helper.reports()
+  local sim = helper.simulator()
+  sim.sim_set_streams(0)
+  for d = 0, cnn.cuda.device_count() - 1 do cnn.synchronize("cuda:" .. d) end
+  return require("ffi").string(sim.sim_last_report()), tonumber(sim.sim_faults())
+end
+
 -- Calls fn under each order in which a simulator may run streams (once where there is none).
 function helper.each_schedule(fn)
   local sim = helper.simulator()

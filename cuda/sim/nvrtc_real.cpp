@@ -24,20 +24,24 @@ template <class F> F *find(void *library, F *, const char *name) {
   return reinterpret_cast<F *>(p);
 }
 
+// What is called of it.
+#define REAL_FUNCTIONS(X)                                                                          \
+  X(nvrtcCreateProgram)                                                                            \
+  X(nvrtcDestroyProgram)                                                                           \
+  X(nvrtcAddNameExpression)                                                                        \
+  X(nvrtcCompileProgram)                                                                           \
+  X(nvrtcGetLoweredName)                                                                           \
+  X(nvrtcGetCUBINSize)                                                                             \
+  X(nvrtcGetProgramLogSize)                                                                        \
+  X(nvrtcGetProgramLog)                                                                            \
+  X(nvrtcGetErrorString)                                                                           \
+  X(nvrtcGetNumSupportedArchs)                                                                     \
+  X(nvrtcGetSupportedArchs)
+
 struct Real {
   void *library = nullptr;
-#define REAL(name) decltype(&::name) name = nullptr
-  REAL(nvrtcCreateProgram);
-  REAL(nvrtcDestroyProgram);
-  REAL(nvrtcAddNameExpression);
-  REAL(nvrtcCompileProgram);
-  REAL(nvrtcGetLoweredName);
-  REAL(nvrtcGetCUBINSize);
-  REAL(nvrtcGetProgramLogSize);
-  REAL(nvrtcGetProgramLog);
-  REAL(nvrtcGetErrorString);
-  REAL(nvrtcGetNumSupportedArchs);
-  REAL(nvrtcGetSupportedArchs);
+#define REAL(name) decltype(&::name) name = nullptr;
+  REAL_FUNCTIONS(REAL)
 #undef REAL
   std::vector<int> archs;
 
@@ -48,18 +52,8 @@ struct Real {
       fprintf(stderr, "sim: SIM_REAL_NVRTC: %s\n", dlerror());
       abort();
     }
-#define REAL(name) name = find(library, &::name, #name)
-    REAL(nvrtcCreateProgram);
-    REAL(nvrtcDestroyProgram);
-    REAL(nvrtcAddNameExpression);
-    REAL(nvrtcCompileProgram);
-    REAL(nvrtcGetLoweredName);
-    REAL(nvrtcGetCUBINSize);
-    REAL(nvrtcGetProgramLogSize);
-    REAL(nvrtcGetProgramLog);
-    REAL(nvrtcGetErrorString);
-    REAL(nvrtcGetNumSupportedArchs);
-    REAL(nvrtcGetSupportedArchs);
+#define REAL(name) name = find(library, &::name, #name);
+    REAL_FUNCTIONS(REAL)
 #undef REAL
     int n = 0;
     nvrtcGetNumSupportedArchs(&n);

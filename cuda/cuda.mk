@@ -38,7 +38,7 @@ CUDA_GENCODE = $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$a,code=sm_$a) \
   -gencode arch=compute_$(CUDA_LAST),code=compute_$(CUDA_LAST)
 # 186: one text serves all types, x < 0 is no news for uint8.
 NVCC_FLAGS = -std=c++17 -O3 -Icsrc -Icuda -Xcompiler -fPIC,-fvisibility=hidden,-O2 \
-  --expt-relaxed-constexpr -diag-suppress 186 --compress-mode=size -Xptxas -v,-warn-spills $(CUDA_GENCODE)
+  --expt-relaxed-constexpr -diag-suppress 186 --compress-mode=size -Xptxas -v $(CUDA_GENCODE)
 CUDA_FLAGS = $(FLAGS) -Icuda -isystem $(CUDA_HOME)/include -fvisibility=hidden
 $(eval $(call stamp,$(OUT)/obj/cuda/archs,$$(CUDA_ARCHS)))
 $(eval $(call stamp,$(OUT)/obj/cuda/nvcc_flags,$$(NVCC) $$(NVCC_FLAGS)))
